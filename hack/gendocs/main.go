@@ -22,6 +22,9 @@ func main() {
 }
 
 func write(root string) error {
+	if err := joinDescriptions(filepath.Join(root, "config", "crd", "bases")); err != nil {
+		return err
+	}
 	table, err := writeChart(filepath.Join(root, "charts", "stowage"), filepath.Join(root, "config"))
 	if err != nil {
 		return fmt.Errorf("the chart: %w", err)
@@ -37,12 +40,18 @@ func write(root string) error {
 		return err
 	}
 	api := func(w io.Writer) error { return writeAPI(w, filepath.Join(root, "config", "crd", "bases")) }
+	reasons := func(w io.Writer) error {
+		if err := writeReasons(w); err != nil {
+			return err
+		}
+		return writeAlerts(w, filepath.Join(root, "config", "monitoring", "rules.yaml"))
+	}
 	permissions := func(w io.Writer) error { return writePermissions(w, filepath.Join(root, "config")) }
 	pages := map[string]func(io.Writer) error{"configuration.md": configuration, "metrics.md": writeMetrics, "api.md": api, "permissions.md": permissions, "commands.md": writeCommands, "impact.schema.json": writeImpactSchema}
 	if err := writeFiles(filepath.Join(root, "docs", "reference"), pages); err != nil {
 		return err
 	}
-	if err := writeFiles(filepath.Join(root, "docs"), map[string]func(io.Writer) error{"reasons.md": writeReasons}); err != nil {
+	if err := writeFiles(filepath.Join(root, "docs"), map[string]func(io.Writer) error{"reasons.md": reasons}); err != nil {
 		return err
 	}
 	return writeFiles(filepath.Join(root, "docs", "pictures"), pictures)

@@ -42,6 +42,7 @@ func writeMetrics(w io.Writer) error {
 	server.NewMetric(set)
 	server.NewPanics(set)
 	server.NewDropped(set)
+	server.AddBuildInfo(set)
 	certs.AddExpiry(set, func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("there is none") })
 	var b strings.Builder
 	b.WriteString(`# Metrics reference

@@ -3,6 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/stowage-dev/stowage/internal/finding"
 )
@@ -28,6 +31,35 @@ object, the message, and the remedy.
 		fmt.Fprintf(w, "\n\n> `%s`: %s.\n", f.Object(), f.Sentence())
 		if remedy := f.Remedy(); remedy != "" {
 			fmt.Fprintf(w, "\nRemedy: %s.\n", remedy)
+		}
+	}
+	return nil
+}
+
+// writeAlerts writes what each alert of config/monitoring means. Their runbook_url leads to these sections.
+func writeAlerts(w io.Writer, path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string            `json:"alert"`
+				Expr        string            `json:"expr"`
+				Annotations map[string]string `json:"annotations"`
+			} `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := yaml.Unmarshal(data, &file); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	fmt.Fprint(w, "\n# Alerts\n\nThose of `config/monitoring/rules.yaml`. The expression is what the alert looks at.\n")
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert != "" {
+				fmt.Fprintf(w, "\n## %s\n\n%s\n\n    %s\n", rule.Alert, rule.Annotations["description"], rule.Expr)
+			}
 		}
 	}
 	return nil

@@ -117,6 +117,10 @@ bin/descheduler: $(wildcard hack/peers/*)
 	@echo "Building the descheduler (once per version; some minutes)"
 	@cd hack/peers && go build -o ../../$@ sigs.k8s.io/descheduler/cmd/descheduler
 
+.PHONY: test-situations
+test-situations: controlplane prebuild ## Run the situations that users meet, and compare what each view says of them (10 minutes)
+	@go test -count=1 -vet=off -timeout 25m $(TESTFLAGS) ./test/e2e -run 'TestSituations|TestHindrances|TestCauses|TestStatusWithoutAnswer|TestCheck'
+
 .PHONY: test-fleet
 test-fleet: controlplane build ## Run the long tests of policies that select hundreds of workloads (15 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/fleet

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -41,9 +42,11 @@ type Handler struct {
 	Replica string
 	// Authenticates says that only callers with a certificate come this far.
 	Authenticates bool
-	Intake        *Intake
-	Clock         clock.PassiveClock
-	Pulse         *Pulse
+	// Lacks returns the resources that this process may not read, and has to; nil where nobody asks. Whoever creates pods can have it called.
+	Lacks  func(context.Context) []string
+	Intake *Intake
+	Clock  clock.PassiveClock
+	Pulse  *Pulse
 }
 
 var _ http.Handler = &Handler{}
@@ -119,6 +122,13 @@ func (h *Handler) answer(ctx context.Context, req *request[*podpatch.Pod]) answe
 	if nonce, ok := pod.Metadata.Annotations[stowage.CheckAnnotation]; ok && req.DryRun {
 		res.Warnings = nil // it is the answer that matters
 		text := stowage.CheckAnswer + nonce + " replica " + h.Replica
+		if h.Lacks != nil {
+			if lacks := h.Lacks(ctx); len(lacks) > mostLacks {
+				text += fmt.Sprintf("%s%s and-%d-others", stowage.CheckLacks, strings.Join(lacks[:mostLacks], " "), len(lacks)-mostLacks)
+			} else if len(lacks) > 0 {
+				text += stowage.CheckLacks + strings.Join(lacks, " ")
+			}
+		}
 		if h.Authenticates {
 			text += stowage.CheckAuthenticated
 		}
@@ -136,6 +146,9 @@ func (h *Handler) answer(ctx context.Context, req *request[*podpatch.Pod]) answe
 	h.report(req, pod, &res, err)
 	return ans
 }
+
+// mostLacks is how many resources an answer names that this process may not read. A warning has 256 bytes.
+const mostLacks = 4
 
 var (
 	podKind   = metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}

@@ -32,7 +32,7 @@ Without an answer, the command says what is wrong, as far as the user may see it
 
 The user must be allowed to create pods in the namespace.
 
-The exit status is 0 if the webhook answered, and 3 if not.`,
+The exit status is 0 if the webhook answered and may read what it needs, and 3 if not.`,
 		Example: `  # Does the webhook answer for the current namespace?
   kubectl stowage check
 
@@ -47,13 +47,11 @@ The exit status is 0 if the webhook answered, and 3 if not.`,
 			); err != nil {
 				return config.NewUsageError(err)
 			}
-			var heard warnings
-			configuration.heard = &heard
 			i, namespace, err := configuration.inspector(cmd, s)
 			if err != nil {
 				return err
 			}
-			return runCheck(cmd.Context(), s, i, namespace, output, wait, timeout, heard.take)
+			return runCheck(cmd.Context(), s, i, namespace, output, wait, timeout)
 		},
 	}
 	fs := cmd.Flags()
@@ -65,10 +63,10 @@ The exit status is 0 if the webhook answered, and 3 if not.`,
 	return cmd
 }
 
-func runCheck(ctx context.Context, s Streams, i *inspect.Inspector, namespace, output string, wait bool, timeout time.Duration, heard func() []string) error {
+func runCheck(ctx context.Context, s Streams, i *inspect.Inspector, namespace, output string, wait bool, timeout time.Duration) error {
 	end := i.Clock.Now().Add(timeout)
 	for first := true; ; first = false {
-		answer, err := i.Check(ctx, namespace, heard)
+		answer, err := i.Check(ctx, namespace)
 		switch {
 		case errors.Is(err, inspect.ErrNoNamespace):
 			return config.NewUsageError(err)
@@ -83,7 +81,7 @@ func runCheck(ctx context.Context, s Streams, i *inspect.Inspector, namespace, o
 			}
 			continue
 		}
-		return cmp.Or(answer.Print(s.Out, output), verdict(answer.OK))
+		return cmp.Or(answer.Print(s.Out, output), verdict(answer.OK && len(answer.Lacks) == 0))
 	}
 }
 

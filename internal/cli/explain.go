@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/inspect"
@@ -53,6 +54,9 @@ The command reads only, and needs no running Stowage.`,
 				return err
 			}
 			e, err := explain(cmd.Context(), i, namespace, kind, name)
+			if errors.Is(err, inspect.ErrNotFound) || apierrors.IsNotFound(err) {
+				return config.NewUsageError(err)
+			}
 			if err != nil {
 				return err
 			}

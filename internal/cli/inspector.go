@@ -87,6 +87,8 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 	); err != nil {
 		return nil, "", config.NewSettingsError(cmd.Flags(), err)
 	}
+	var heard warnings
+	o.heard = &heard
 	c, discover, namespace, err := o.client()
 	if err != nil {
 		return nil, "", err
@@ -100,7 +102,7 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 		return nil, "", err
 	}
 	return &inspect.Inspector{
-		Client: c, Discovery: discover, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
+		Client: c, Heard: heard.take, Discovery: discover, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
 		Registration: server.Registration, Deployment: server.Deployment, Controllers: server.ControllersDeployment, Lease: server.LeaderLease, CertDir: settings.CertDir, ConfigMap: server.ConfigMapName, InvalidConfig: invalid,
 		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
 		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,

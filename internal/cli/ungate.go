@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/inspect"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -102,6 +104,12 @@ func (u *ungate) run(ctx context.Context, namespace string, names []string) erro
 	if len(names) > 0 {
 		pods := make([]types.NamespacedName, len(names))
 		for i, name := range names {
+			if kind, of, given := strings.Cut(name, "/"); given {
+				if !inspect.SameKind("Pod", kind) {
+					return config.NewUsageError(fmt.Errorf("%q is no pod; name pods, such as web-0 or pod/web-0", name))
+				}
+				name = of
+			}
 			pods[i] = types.NamespacedName{Namespace: namespace, Name: name}
 		}
 		u.all(ctx, pods, false)

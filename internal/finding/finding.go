@@ -29,6 +29,8 @@ type Values struct {
 	Objects   string // what hinders, as a list of names, and whether there are several
 	Several   bool
 	Since     string // when it began
+	At        string // when it ends
+	Filter    string // the Filter plugin of kube-scheduler that refuses pods
 	Seen      string // when it was seen, if that is long ago
 	Text      string // by somebody else, such as the message of an error
 	Fix       string // that goes with Text
@@ -37,6 +39,8 @@ type Values struct {
 	// Evict says that pods of pools with too many are evicted. Preferred says that pods only prefer their pool, and Recreates that pods without a
 	// seat are recreated.
 	Evict, Preferred, Recreates bool
+	// Paused says that the Deployment is, and OnDelete that the StatefulSet replaces only pods that somebody deletes.
+	Paused, OnDelete bool
 	// VM says that a pod is one of a VM, whose RuntimeClass may choose nodes, too.
 	VM bool
 	// Missing says that the object does not exist.
@@ -100,6 +104,12 @@ func (r Reason) Example() *Finding {
 func (f *Finding) rollOut() string {
 	if f.Kind == "Job" {
 		return "create the Job again: Stowage evicts none of its pods"
+	}
+	if f.Paused {
+		return fmt.Sprintf("resume the Deployment (kubectl -n %[1]s rollout resume deployment/%[2]s), and roll out", f.Namespace, f.Name)
+	}
+	if f.OnDelete {
+		return "delete its pods one after the other, because its update strategy is OnDelete"
 	}
 	if f.Kind == "Deployment" || f.Kind == "StatefulSet" {
 		return fmt.Sprintf("roll out (kubectl -n %s rollout restart %s/%s)", f.Namespace, strings.ToLower(f.Kind), f.Name)

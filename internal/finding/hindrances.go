@@ -10,7 +10,7 @@ import (
 
 // OfHindrance returns the finding about what keeps a workload's pods from moving. It names no workload.
 func OfHindrance(h *stowage.Hindrance) Finding {
-	v := Values{Other: h.Pod, Objects: strings.Join(h.Objects, " and "), Several: len(h.Objects) > 1, Text: h.Message}
+	v := Values{Count: h.Count, Other: h.Pod, Objects: strings.Join(h.Objects, " and "), Several: len(h.Objects) > 1, Text: h.Message}
 	if !h.Since.IsZero() {
 		v.Since = h.Since.UTC().Format(time.RFC3339)
 	}
@@ -78,6 +78,14 @@ var ofHindrances = map[Reason]row{
 		},
 		remedy:  func(f *Finding) string { return "see the events of the workload, or " + f.rollOut() },
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Text: "2026-01-02T15:14:05Z"}),
+	},
+	PodsChooseNodes: {
+		means: "Pods have no seat, because they choose their nodes themselves.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) such as %s have no seat, because they choose their nodes themselves, by %s", f.Count, f.Other, f.Objects)
+		},
+		remedy:  always("remove that from the pod template, or from what adds it to pods, such as an admission policy or the namespace's node selector"),
+		example: of(Values{Count: 3, Other: "web-1", Objects: "node label type"}),
 	},
 	PodHeld: {
 		means:    "Pods that should be elsewhere stay where they run, because a volume or an annotation holds them.",

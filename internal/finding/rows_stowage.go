@@ -41,6 +41,14 @@ var ofStowage = map[Reason]row{
 		},
 		example: registration,
 	},
+	MissingRights: {
+		means: "A replica may not read what it needs.",
+		sentence: func(f *Finding) string {
+			return "may not read " + f.Text + ": it decides by what it has read before, or leaves pods as they are"
+		},
+		remedy:  always("apply the ClusterRoles and their bindings of this version again, such as by helm upgrade: docs/reference/permissions.md"),
+		example: Finding{Namespace: "stowage", Kind: "Pod", Name: "stowage-1", Values: Values{Text: "pods, nodes"}},
+	},
 	NotRegistered: {
 		means:    "The API server does not know the webhook.",
 		sentence: always("does not exist, so that pods are created as they are written"),
@@ -76,6 +84,12 @@ var ofStowage = map[Reason]row{
 			return "find out why: kubectl stowage check"
 		},
 		example: Finding{Kind: registration.Kind, Name: registration.Name, Values: Values{Count: 3, Other: "4m"}},
+	},
+	UnknownGate: {
+		means:    "Pods wait at a gate with Stowage's prefix that nobody removes.",
+		sentence: func(f *Finding) string { return "waits at the gate " + f.Text + ", which nobody removes" },
+		remedy:   always("write " + stowage.SeatGate + " in the pod template, or remove the gate"),
+		example:  Finding{Namespace: "shop", Kind: "ReplicaSet", Name: "web-1", Values: Values{Text: "stowage.dev/seats"}},
 	},
 	PodsGated: {
 		means: "Pods wait for their seat at the gate.",

@@ -146,6 +146,12 @@ var ofWorkloads = map[Reason]row{
 		remedy:  always("none is needed; to move a pod, delete its claims, and then the pod"),
 		example: of(Values{Count: 2}),
 	},
+	PodsStay: {
+		severity: Note, means: "Pods stay where they run, outside of the pools, and the others are divided without them.",
+		sentence: func(f *Finding) string { return f.Text },
+		remedy:   always("none is needed; the next pods are divided"),
+		example:  of(Values{Text: "1 pod(s) that should be elsewhere stay where they run, such as web-1: no pool has a node that reaches its volume"}),
+	},
 	ForeignCost: {
 		severity: Note, means: "Somebody else writes the deletion cost of pods.",
 		sentence: func(f *Finding) string {
@@ -156,8 +162,40 @@ var ofWorkloads = map[Reason]row{
 	NoRoomInPool: {
 		means:    "Pods wait for a node of their pool, and none has room.",
 		sentence: func(f *Finding) string { return "no room in pool " + f.Pool },
-		remedy:   always("make room in the pool, change the strategy, or let other pools take the pods (spill)"),
-		example:  of(Values{Pool: "spot"}),
+		remedy: func(f *Finding) string {
+			if f.At != "" {
+				return "other pools take the pods from " + f.At + " on; to keep them in the pool, add nodes to it"
+			}
+			return "make room in the pool, change the strategy, or let other pools take the pods (spill)"
+		},
+		example: of(Values{Pool: "spot"}),
+	},
+	PoolNotForPods: {
+		means:    "Pods wait for a pool of which no node could take them, even if it were empty.",
+		sentence: func(f *Finding) string { return "no node of pool " + f.Pool + " could take them: " + f.Text },
+		remedy: func(f *Finding) string {
+			switch f.Filter {
+			case "TaintToleration":
+				return "add a toleration of the taint to the pool in the " + f.Source + " or to the pod template, or remove the taint"
+			case "NodeResourcesFit":
+				return "lower what the pods ask for, or add larger nodes to the pool"
+			}
+			return "correct the pod template, or the nodes of the pool"
+		},
+		example: of(Values{Pool: "spot", Filter: "TaintToleration", Source: "PodDistributor web", Text: "the pods do not tolerate the taint arch=arm64:NoSchedule"}),
+	},
+	NodesCordoned: {
+		means:    "Pods wait for a pool of which all nodes are cordoned.",
+		sentence: func(f *Finding) string { return fmt.Sprintf("all %d node(s) of pool %s are cordoned", f.Count, f.Pool) },
+		remedy:   always("kubectl uncordon them, or add nodes to the pool"),
+		example:  of(Values{Pool: "spot", Count: 3}),
+	},
+	BeingAdopted: {
+		severity: Passing, means: "Pods that were there before get their seat where they run.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) have no seat yet, and get one where they run", f.Count)
+		},
+		example: of(Values{Count: 80}),
 	},
 	FitsNoNode: {
 		means: "No node is as a pod asks.",

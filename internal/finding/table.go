@@ -18,8 +18,10 @@ const (
 	NoLeader         Reason = "NoLeader"
 	NoCertificate    Reason = "NoValidCertificate"
 	NotRegistered    Reason = "NotRegistered"
+	MissingRights    Reason = "MissingRights"
 	NoAnswer         Reason = "NoAnswer"
 	PodsGated        Reason = "PodsGated"
+	UnknownGate      Reason = "UnknownGate"
 	// Of policies and settings.
 	InvalidPolicy    Reason = "InvalidPolicy"
 	SupersededPolicy Reason = "SupersededPolicy"
@@ -42,8 +44,12 @@ const (
 	PoolsPreferred Reason = "PoolsPreferred"
 	PoolUnsuitable Reason = "PoolUnsuitable"
 	HeldByVolume   Reason = "HeldByVolume"
+	PodsStay       Reason = "PodsStay"
 	ForeignCost    Reason = "ForeignDeletionCost"
+	BeingAdopted   Reason = "PodsBeingAdopted"
 	NoRoomInPool   Reason = "NoRoomInPool"
+	PoolNotForPods Reason = "PoolNotForPods"
+	NodesCordoned  Reason = "NodesCordoned"
 	FitsNoNode     Reason = "FitsNoNode"
 	NotYetObserved Reason = "NotYetObserved"
 	// Of what keeps pods of a workload from moving.
@@ -51,6 +57,7 @@ const (
 	NoRoomForRebalance = Reason(stowage.HindranceNoRoom)
 	RolloutUnfinished  = Reason(stowage.HindranceRollout)
 	RepairInVain       = Reason(stowage.HindranceInVain)
+	PodsChooseNodes    = Reason(stowage.HindrancePinned)
 	PodHeld            = Reason(stowage.HindrancePodHeld)
 	// Of DaemonSets.
 	InvalidTemplate Reason = "InvalidTemplate"

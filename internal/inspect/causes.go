@@ -37,7 +37,7 @@ func (g *group) done(r *Report) Workload {
 			g.problem(r, finding.IgnoredSetting, finding.Values{Text: text, Fix: "correct or remove the setting"})
 		}
 	}
-	w.about = g.objects()
+	w.about, w.asksFor = g.objects(), g.idle == "" && !g.leftOut
 	w.OK = g.idle != "" || !waits && len(r.Problems) == found
 	return *w
 }
@@ -50,8 +50,9 @@ func (g *group) causes(r *Report) (waits bool) {
 	noted := w.Note != ""
 	of := &division.Workload{
 		Namespace: g.Namespace, Kind: g.Kind, Name: g.Name, Values: g.policy.Values(), Pods: g.pods, Refused: g.failure, Overflow: g.overflow,
-		Adopted: g.adopted, Staying: g.staying,
+		Adopted: g.adopted, Staying: g.staying, Adopting: g.adopting,
 	}
+	of.Values.Paused, of.Values.OnDelete = g.paused, g.onDelete
 	if g.state != nil {
 		of.Hindrances, of.Seen = g.state.Status.Hindrances, r.lastSeen(&g.state.Status)
 	}

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -35,26 +37,31 @@ type Answer struct {
 	Took    time.Duration `json:"tookNanoseconds,omitempty"`
 	// Authenticated says that the replica answers only the API server, which showed a certificate.
 	Authenticated bool `json:"authenticated"`
+	// Lacks are the resources that the replica may not read, and has to.
+	Lacks []string `json:"lacks,omitempty"`
 	// LeftAlone says why Stowage changes no pod of the namespace, if so.
 	LeftAlone string `json:"leftAlone,omitempty"`
-	// Causes are why it did not answer, as far as that can be seen, each with what to do.
+	// Causes are why it did not answer, as far as that can be seen, or what is wrong with the replica that did, each with what to do.
 	Causes []Problem `json:"causes,omitempty"`
 }
 
 // Check has the API server admit a pod of a namespace in a dry run, as it would admit one that a ReplicaSet creates. The answer
-// proves the whole way: the registration, the certificate, the Service, the network and a replica. The function warnings returns
-// what the API server has warned of since it was called last.
-func (i *Inspector) Check(ctx context.Context, namespace string, warnings func() []string) (*Answer, error) {
+// proves the whole way: the registration, the certificate, the Service, the network and a replica. It needs
+// [Inspector.Heard].
+func (i *Inspector) Check(ctx context.Context, namespace string) (*Answer, error) {
 	nonce := rand.SafeEncodeString(string(uuid.NewUUID()))
 	pod := probe(namespace, nonce)
-	warnings()
+	i.Heard()
 	begin := i.Clock.Now()
 	err := i.Client.Create(ctx, pod, client.DryRunAll)
 	a := &Answer{Took: i.Clock.Since(begin)}
-	for _, text := range warnings() {
+	for _, text := range i.Heard() {
 		if rest, ok := strings.CutPrefix(text, stowage.CheckAnswer+nonce+" "); ok {
 			a.OK = true
 			a.Replica, a.Authenticated = strings.CutSuffix(strings.TrimPrefix(rest, "replica "), stowage.CheckAuthenticated)
+			var lacks string
+			a.Replica, lacks, _ = strings.Cut(a.Replica, stowage.CheckLacks)
+			a.Lacks = strings.Fields(lacks)
 		}
 	}
 	switch {
@@ -92,6 +99,9 @@ func probe(namespace, nonce string) *corev1.Pod {
 // diagnose adds why the webhook did not answer, or why an answer changes nothing in this namespace.
 func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.Pod, a *Answer) error {
 	if a.OK {
+		if len(a.Lacks) > 0 {
+			a.add(finding.Finding{Reason: finding.MissingRights, Namespace: i.Namespace, Kind: "Pod", Name: a.Replica, Values: finding.Values{Text: strings.ReplaceAll(strings.Join(a.Lacks, ", "), "-", " ")}})
+		}
 		answer, err := scope.New(i.live(), i.Namespace).Of(ctx, namespace, &podpatch.Pod{})
 		if err == nil && answer.Mode != stowage.ModeEnforce {
 			a.LeftAlone = answer.Text()
@@ -130,19 +140,49 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 	return nil
 }
 
+// asks adds that the webhook does not answer now, and what a replica lacks that does. It asks the API server for a pod in a dry run. Where the user
+// may not create pods, it looks at what is behind the webhook's Service.
+func (i *Inspector) asks(ctx context.Context, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) {
+	namespace := r.namespace
+	for n := range r.Workloads {
+		if w := &r.Workloads[n]; namespace == "" && w.asksFor {
+			namespace = w.Namespace
+		}
+	}
+	if registration == nil || namespace == "" {
+		return
+	}
+	a, err := i.Check(ctx, namespace)
+	switch {
+	case apierrors.IsForbidden(err):
+		i.reachProblems(ctx, registration, r)
+	case err != nil:
+		r.Warnings = append(r.Warnings, fmt.Sprintf("whether the webhook answers is not known: %v", err))
+	case a.OK:
+		r.Problems = append(r.Problems, a.Causes...)
+	case !slices.ContainsFunc(a.Causes, func(p Problem) bool { return p.Reason == finding.LeftOut }):
+		for _, p := range a.Causes {
+			if !slices.ContainsFunc(r.Problems, func(have Problem) bool { return have.of == p.of }) {
+				r.Problems = append(r.Problems, p)
+			}
+		}
+	}
+}
+
 // add adds a cause.
 func (a *Answer) add(f finding.Finding) { a.Causes = append(a.Causes, problemOf(&f)) }
 
 // reachProblems adds that the Service of the webhook has no ready replica behind it.
 func (i *Inspector) reachProblems(ctx context.Context, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) {
-	service := (*admissionregistrationv1.ServiceReference)(nil)
+	service, url := (*admissionregistrationv1.ServiceReference)(nil), ""
 	for n := range registration.Webhooks {
-		if s := registration.Webhooks[n].ClientConfig.Service; s != nil {
-			service = s
-		}
+		c := &registration.Webhooks[n].ClientConfig
+		service = cmp.Or(c.Service, service)
+		url = cmp.Or(url, ptr.Deref(c.URL, ""))
 	}
-	if service == nil {
-		return // a URL, which nobody here can see
+	if service == nil { // where a URL leads to, nobody here can see
+		r.problem(i.ofRegistration(finding.NoAnswer, finding.Values{Text: "the API server is to call " + url + ", where no replica answered"}))
+		return
 	}
 	problem := func(values finding.Values) {
 		r.problem(finding.Finding{Reason: finding.NoAnswer, Namespace: service.Namespace, Kind: "Service", Name: service.Name, Values: values})
@@ -177,6 +217,9 @@ func (a *Answer) text() string {
 			b.WriteString("It answers only callers with a certificate, as the API server has one.\n")
 		} else {
 			b.WriteString("It answers whoever reaches its port. To have it answer only the API server: docs/how-to/authenticate.md.\n")
+		}
+		for _, p := range a.Causes {
+			b.WriteString(p.text())
 		}
 		if a.LeftAlone != "" {
 			fmt.Fprintf(&b, "It changes no pod of this namespace: %s.\n", a.LeftAlone)

@@ -133,7 +133,7 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 	// 4. Does it wait for a node?
 	if why, waits := podstatus.Unschedulable(s.pod); waits {
 		e.Pending, e.Action = why, "make room on a node that it may use, or change what it asks for"
-		if reason, values := i.waitsFor(s.pod, s.policy, s.nodes); reason != "" {
+		if reason, values := i.newCells().waitsFor(ctx, s.pod, s.policy, s.nodes); reason != "" {
 			f := finding.Finding{Reason: reason, Values: values}
 			e.Pending, e.Action = f.Sentence()+": "+why, f.Remedy()
 		}
@@ -177,7 +177,7 @@ func (e *Explanation) whyLeftAlone(unseen string) string {
 func (s *subject) notSeen(ctx context.Context) (string, error) {
 	answer, err := scope.New(s.reader, s.Namespace).Of(ctx, s.pod.Namespace, s.view)
 	if err == nil && answer.Mode == stowage.ModeAudit {
-		return fmt.Sprintf("%s is %s: what would be done is said, and nothing is done", stowage.ModeKey, stowage.ModeAudit), nil
+		return answer.Text() + ": what would be done is said, and nothing is done", nil
 	}
 	if answer.LeftAlone != "" {
 		return answer.LeftAlone, nil

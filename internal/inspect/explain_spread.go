@@ -62,8 +62,12 @@ type noStrategy struct {
 	Annotations string `json:"annotations,omitempty"`
 	// Wrong is what is wrong with them. If nothing is, annotations do not count in this namespace.
 	Wrong []string `json:"wrong,omitempty"`
+	// Unselecting are policies that do not select the workload, and why.
+	Unselecting []policy.Other `json:"unselecting,omitempty"`
 	// For is what a policy could be for: the owner, what made it, and so on.
 	For []string `json:"for,omitempty"`
+	// Seated says that the pod has a seat all the same, of a source that is gone or does not count any more.
+	Seated bool `json:"seated,omitempty"`
 	// OfPolicy says that the pod has a seat of a policy all the same. That policy is gone, does not select the pod any more, or may not be
 	// read.
 	OfPolicy bool `json:"ofPolicy,omitempty"`
@@ -209,8 +213,10 @@ func (s *subject) strategy(ctx context.Context, f *spreadFacts) (*policy.Policy,
 	}
 	if p == nil {
 		f.NoStrategy = s.noStrategy()
+		f.NoStrategy.Seated = s.pod.Labels[stowage.SeatLabel] != "" && proven(s.pod)
 		f.NoStrategy.OfPolicy = ledger.UnverifiedSource(s.pod.Annotations[stowage.ClaimAnnotation]).UID != ""
-		return nil, nil
+		f.NoStrategy.Unselecting, err = finder.Unselecting(ctx, of)
+		return nil, err
 	}
 	s.policy = p
 	f.Policy = &policyFacts{Source: p.Source}

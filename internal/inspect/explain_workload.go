@@ -55,7 +55,10 @@ func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name s
 	report.Only([]string{kind + "/" + name})
 	e := &WorkloadExplanation{Namespace: namespace, Kind: cmp.Or(report.kindOf(kind, name), ofPods), Name: name, Problems: report.Problems, Groups: []Group{}}
 	if e.Kind == "" {
-		return nil, fmt.Errorf("%s %s, with pods or with a strategy, in namespace %s: %w", kind, name, namespace, ErrNotFound)
+		e.Kind = report.knownAs(kind, name)
+	}
+	if e.Kind == "" {
+		return nil, fmt.Errorf("%s %s, in namespace %s: %w", kind, name, namespace, ErrNotFound)
 	}
 	for _, l := range looks.order {
 		pods := looks.pods[l]
@@ -112,6 +115,16 @@ func (r *Report) kindOf(kind, name string) (written string) {
 	return written
 }
 
+// knownAs returns the kind of a workload that was listed, and "" if none was.
+func (r *Report) knownAs(kind, name string) string {
+	for _, w := range r.listed {
+		if w.Name == name && SameKind(w.Kind, kind) {
+			return w.Kind
+		}
+	}
+	return ""
+}
+
 // tally has the names of pods that are alike, in the order in which the first of each came.
 type tally[K comparable] struct {
 	order []K
@@ -162,7 +175,7 @@ func (e *WorkloadExplanation) text() string {
 		b.WriteString(e.Problems[n].text())
 	}
 	if len(e.Groups) == 0 {
-		b.WriteString("It has no pods.\n")
+		b.WriteString("It has no pods. The events of what creates them say why, if it asks for some.\n")
 	}
 	for _, g := range e.Groups {
 		which := "1 pod"

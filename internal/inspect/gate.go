@@ -63,12 +63,16 @@ func (s *snapshot) noteGate(kind string, obj client.Object, spec *corev1.PodSpec
 	s.gateTemplates = append(s.gateTemplates, fmt.Sprintf("%s/%s/%s", obj.GetNamespace(), strings.ToLower(kind), name))
 }
 
-// listJobs lists what names the gate among Jobs and CronJobs.
+// listJobs lists Jobs and CronJobs, for their settings and the gate.
 func (i *Inspector) listJobs(ctx context.Context, s *snapshot, namespace string) error {
 	in := client.InNamespace(namespace)
 	return cmp.Or(
-		each(ctx, i, &batchv1.CronJobList{}, func(o *batchv1.CronJob) { s.noteGate("CronJob", o, &o.Spec.JobTemplate.Spec.Template.Spec) }, in),
+		each(ctx, i, &batchv1.CronJobList{}, func(o *batchv1.CronJob) {
+			s.note(batchv1.SchemeGroupVersion.WithKind("CronJob"), o, &o.Spec.JobTemplate.Spec.Template)
+			s.noteGate("CronJob", o, &o.Spec.JobTemplate.Spec.Template.Spec)
+		}, in),
 		each(ctx, i, &batchv1.JobList{}, func(o *batchv1.Job) {
+			s.note(batchv1.SchemeGroupVersion.WithKind("Job"), o, &o.Spec.Template)
 			if o.Status.CompletionTime == nil && !slices.ContainsFunc(o.Status.Conditions, func(c batchv1.JobCondition) bool {
 				return c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue
 			}) {

@@ -57,14 +57,15 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 	if err != nil {
 		return err
 	}
-	alone := registration != nil && !deployed // the registration is there, and no Deployment is
-	if h.Leader == "" && (leased || missing && alone) {
+	alone := registration != nil && !deployed                      // the registration is there, and no Deployment is
+	installed := registration != nil || deployed || h.Leader != "" // a lease alone is what an uninstallation leaves
+	if h.Leader == "" && installed && (leased || missing && alone) {
 		r.problem(finding.Finding{Reason: finding.NoLeader, Namespace: i.Namespace, Kind: "Lease", Name: i.Lease})
 	}
 	if registration != nil {
 		i.authority(registration, h, r)
 	}
-	if registration != nil || deployed || leased {
+	if installed {
 		r.Stowage = h
 	}
 	return nil
@@ -193,7 +194,9 @@ func (h *Health) text() string {
 		parts = append(parts, "leader "+h.Leader)
 	}
 	if h.Level != "" {
-		parts = append(parts, "level "+string(h.Level))
+		parts = append(parts, fmt.Sprintf("level %s (without an answer, pods %s)", h.Level, map[Level]string{
+			LevelIgnore: "are created as they are written", LevelFail: "are refused", LevelGate: "wait for their seat where the gate is",
+		}[h.Level]))
 	}
 	if h.AuthorityUntil != nil {
 		parts = append(parts, "certificate authority until "+h.AuthorityUntil.UTC().Format(time.DateOnly))

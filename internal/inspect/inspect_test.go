@@ -472,7 +472,7 @@ func TestVMWithoutRuntimeClass(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"a": "b"}, Containers: []corev1.Container{{
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"kata.peerpods.io/vm": resource.MustParse("1")}},
 	}}}}
-	reason, values := i.waitsFor(pod, nil, nodeLabels{"n": {}})
+	reason, values := i.newCells().waitsFor(t.Context(), pod, nil, nodeLabels{"n": {}})
 	f := finding.Finding{Reason: reason, Values: values}
 	if want := "no node is as the node selector or affinity of the pod asks; correct them in the pod template, or label nodes"; f.String() != want {
 		t.Errorf("%s, want %s", &f, want)

@@ -48,6 +48,7 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	kept.Spec.NodeName, kept.Spec.RuntimeClassName, kept.Spec.HostNetwork = pod.Spec.NodeName, pod.Spec.RuntimeClassName, pod.Spec.HostNetwork
 	kept.Spec.SchedulingGates = pod.Spec.SchedulingGates
 	kept.Spec.NodeSelector, kept.Spec.Affinity = pod.Spec.NodeSelector, pod.Spec.Affinity
+	kept.Spec.Tolerations, kept.Spec.TopologySpreadConstraints, kept.Spec.SchedulerName, kept.Spec.Overhead = pod.Spec.Tolerations, pod.Spec.TopologySpreadConstraints, pod.Spec.SchedulerName, pod.Spec.Overhead
 	for _, c := range pod.Spec.Containers {
 		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})
 	}

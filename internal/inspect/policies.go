@@ -79,6 +79,7 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 		note(c.ObservedGeneration == p.Generation, "%s", c.Message)
 	}
 	note(st.ObservedGeneration != p.Generation, "the leader has not counted its workloads since its last change")
+	note(st.ObservedGeneration == p.Generation && st.Workloads == 0, "%s", s.selectsNothing(p))
 	if a := st.Audit; a != nil {
 		note(true, "Enforce would move %d of %d pods at their next rollout", a.InOtherPool+a.InOtherDomain+a.Outside, a.Pods)
 		note(a.Workloads < st.Workloads, "%d of %d workloads were looked at", a.Workloads, st.Workloads)
@@ -97,6 +98,20 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 	r.Policies = append(r.Policies, out)
 }
 
+// selectsNothing says why a policy selects no workload, as far as the namespaces of the report show it.
+func (s *snapshot) selectsNothing(p *policy.SpreadPolicy) string {
+	n := 0
+	for i := range s.objects.Namespaces {
+		if p.SelectsNamespace(s.objects.Namespaces[i].Name, s.objects.Namespaces[i].Labels) {
+			n++
+		}
+	}
+	if n == 0 {
+		return "it selects none of the namespaces that were looked at"
+	}
+	return "it selects no workload: kubectl stowage explain of a workload says why"
+}
+
 func (r *Report) policyTable(l Layout) report.Table {
 	var rows [][]string
 	for _, p := range r.Policies {
@@ -110,5 +125,5 @@ func (r *Report) policyTable(l Layout) report.Table {
 		}
 		rows = append(rows, []string{name, p.Mode, fmt.Sprint(p.Workloads), fmt.Sprint(p.Pods), cmp.Or(p.Balanced, "-"), strings.Join(pools, ", "), p.Note})
 	}
-	return report.Table{Head: []string{"POLICY", "MODE", "WORKLOADS", "PODS", "BALANCED", "CURRENT/DESIRED", "NOTE"}, Rows: rows}
+	return report.Table{Head: []string{"POLICY", "MODE", "WORKLOADS", "PODS", "BALANCED", "CURRENT/DESIRED", "NOTE"}, Rows: rows}.WithoutEmpty()
 }

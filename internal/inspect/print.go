@@ -221,6 +221,7 @@ func ofPool(cell func(*Pool) string) func(poolRow) string {
 func workloadColumns(l Layout, rows []poolRow, most int64) []column {
 	wide := l.Format != "table"
 	divided := slices.ContainsFunc(rows, func(r poolRow) bool { return len(r.pool.Domains) > 0 })
+	waits := slices.ContainsFunc(rows, func(r poolRow) bool { return r.pool.Pending > 0 })
 	noted := slices.ContainsFunc(rows, func(r poolRow) bool { return r.of.Note != "" })
 	return []column{
 		{"NAMESPACE", l.AllNamespaces, func(r poolRow) string { return r.of.Namespace }},
@@ -230,7 +231,7 @@ func workloadColumns(l Layout, rows []poolRow, most int64) []column {
 		{"TARGET", true, ofPool(func(p *Pool) string { return fmt.Sprint(p.Target) })},
 		{"CURRENT", true, ofPool(func(p *Pool) string { return fmt.Sprint(p.Current) })},
 		{"READY", true, ofPool(func(p *Pool) string { return fmt.Sprint(p.Ready) })},
-		{"PENDING", true, ofPool(func(p *Pool) string { return fmt.Sprint(p.Pending) })},
+		{"PENDING", waits || wide, ofPool(func(p *Pool) string { return fmt.Sprint(p.Pending) })},
 		{"DIFF", wide, ofPool(func(p *Pool) string { return signed(p.Difference) })},
 		{"NODE LABELS", wide, ofPool(func(p *Pool) string { return p.Labels })},
 		{"POLICY", wide, func(r poolRow) string { return r.of.Policy }},

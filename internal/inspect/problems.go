@@ -5,12 +5,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -69,12 +70,12 @@ type podProblem struct {
 // podProblems adds what is wrong with the pods of the report's namespaces, one line for each owner.
 func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 	sc := scope.New(s, i.Namespace)
-	found := &tally[podProblem]{pods: map[podProblem][]string{}}
+	found, cells := &tally[podProblem]{pods: map[podProblem][]string{}}, i.newCells()
 	for _, pod := range s.pods {
 		if !s.Covers(pod.Namespace) {
 			continue
 		}
-		for _, p := range i.problemsOf(ctx, s, sc, pod) {
+		for _, p := range i.problemsOf(ctx, s, sc, cells, pod) {
 			found.add(p, pod.Name)
 		}
 	}
@@ -100,8 +101,11 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 	}
 }
 
+// ownPrefix is that of Stowage's keys and gates.
+const ownPrefix = "stowage.dev/"
+
 // problemsOf returns what is wrong with one pod.
-func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope, pod *corev1.Pod) (out []podProblem) {
+func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope, cells *cells, pod *corev1.Pod) (out []podProblem) {
 	// 1. Should the webhook have changed it?
 	bypassed, template := i.VMs && i.PeerPods.Targets(runtimeClass(pod)) && i.vmsOf(pod) == 0, i.unsizedBy(s, pod)
 	if (bypassed || template != "") && s.passes(ctx, sc, pod) {
@@ -115,9 +119,15 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 			out = append(out, podProblemOf(pod, finding.NotSized, finding.Values{Other: template}))
 		}
 	}
-	// 2. Does it wait for a node because of what Stowage made of it?
+	// 2. Does it wait at a gate that nobody removes?
+	for _, gate := range pod.Spec.SchedulingGates {
+		if strings.HasPrefix(gate.Name, ownPrefix) && gate.Name != stowage.SeatGate {
+			out = append(out, podProblemOf(pod, finding.UnknownGate, finding.Values{Text: gate.Name}))
+		}
+	}
+	// 3. Does it wait for a node because of what Stowage made of it?
 	if why, waits := podstatus.Unschedulable(pod); waits {
-		if reason, values := i.waitsFor(pod, s.policyOf(pod), s.nodes); reason != "" {
+		if reason, values := cells.waitsFor(ctx, pod, s.policyOf(pod), s.nodes); reason != "" {
 			p := podProblemOf(pod, reason, values)
 			p.why = why
 			out = append(out, p)
@@ -148,34 +158,18 @@ func (i *Inspector) unsizedBy(s *snapshot, pod *corev1.Pod) string {
 	return template
 }
 
-// waitsFor returns what a pod waits for, if its policy or what Stowage made of it is the reason. The policy may be nil, and so may the nodes.
-func (i *Inspector) waitsFor(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) (finding.Reason, finding.Values) {
-	switch {
-	case p != nil && p.Layout != nil && !nodes.fit(pod):
-		return finding.FitsNoNode, misfitOf(pod, p, nodes)
-	case i.vmsOf(pod) > 0 && !nodes.fit(pod):
-		return finding.FitsNoNode, finding.Values{VM: true, Other: runtimeClass(pod)}
-	case i.vmsOf(pod) > 0:
-		return finding.NoFreeVM, finding.Values{Other: i.limitConfigMap()}
-	case pod.Labels[stowage.SizedByLabel] != "":
-		return finding.NoRoomForSize, finding.Values{Other: pod.Labels[stowage.SizedByLabel]}
-	case pod.Labels[stowage.SeatLabel] != "":
-		return finding.NoRoomInPool, finding.Values{Pool: pod.Labels[stowage.PoolLabel]}
+// refusedProblems adds the workloads that no strategy divides, whose pods Stowage makes peer pods of, and the API server refuses.
+func (i *Inspector) refusedProblems(s *snapshot, r *Report) {
+	if !i.VMs {
+		return
 	}
-	return "", finding.Values{}
-}
-
-// misfitOf returns why no node is as a pod of a policy asks.
-func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) finding.Values {
-	n, seated := p.PoolKeyed(poolOf(pod))
-	if !seated {
-		return finding.Values{} // the pod template chooses nodes itself
+	for _, m := range s.owners {
+		if class := ptr.Deref(s.created[m.UID].Spec.RuntimeClassName, ""); m.Failure == "" || m.policy != nil || !i.PeerPods.Targets(class) {
+			continue
+		}
+		values := finding.Values{Count: m.Current, Of: m.Replicas, Text: m.Failure}
+		r.problem(finding.Finding{Reason: finding.PodsRefused, Namespace: m.Namespace, Kind: m.root.Kind, Name: m.root.Name, Values: values}, m.names...)
 	}
-	pool := p.Pool(n)
-	if nodes.have(pool.Labels) {
-		return finding.Values{Pool: pool.Name}
-	}
-	return finding.Values{Pool: pool.Name, Labels: labels.Set(pool.Labels).String(), Source: p.Source}
 }
 
 // policyOf returns the policy of a pod's workload, or nil if it has none.

@@ -49,6 +49,8 @@ type Inspector struct {
 	// Capacity is nil where Stowage advertises no VMs.
 	Capacity *Capacity
 	Clock    clock.PassiveClock
+	// Heard returns what the API server has warned of since it was called last. Where it is nil, nobody asks whether the webhook answers.
+	Heard func() []string
 	// Discovery is asked for what the API server lacks; nil where nothing is to be said of that.
 	Discovery discovery.DiscoveryInterface
 

@@ -140,8 +140,13 @@ func (f *spreadFacts) describeOthers(a *Aspect) {
 }
 
 func (f *noStrategy) describe(a *Aspect) {
-	if f.OfPolicy {
+	switch {
+	case f.OfPolicy:
+		a.Changed, a.Summary = true, "a seat of a policy that does not divide it any more"
 		a.say("Its seat is of a policy that is gone, that does not select the pod any more, or that you may not read.")
+	case f.Seated:
+		a.Changed, a.Summary = true, "a seat of a source that is gone"
+		a.say("Its seat is of a PodDistributor or of annotations that are gone. The pod stays where it is; the next pods get no seat.")
 	}
 	switch {
 	case len(f.Wrong) > 0:
@@ -151,6 +156,9 @@ func (f *noStrategy) describe(a *Aspect) {
 	default:
 		a.say("It has no strategy: no PodDistributor is for %s, no policy selects it, and there are no annotations %s and %s.",
 			strings.Join(f.For, " or "), stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation)
+	}
+	for _, o := range f.Unselecting {
+		a.say("%s does not select it: %s.", o.Source, o.Why)
 	}
 }
 

@@ -42,6 +42,8 @@ type snapshot struct {
 	deployments []deployment
 	written     []written
 	daemonSets  map[types.UID]*appsv1.DaemonSet
+	// onDelete are the StatefulSets that replace only pods that somebody deletes.
+	onDelete map[types.UID]bool
 	// edited is when somebody but a controller last wrote the settings of an object.
 	edited map[types.UID]time.Time
 
@@ -80,7 +82,8 @@ type deployment struct {
 	*world.Workload
 	annotations map[string]string // of its pods
 	asks        bool              // for a pod
-	seen        bool              // by its controller, as it is now
+	paused      bool
+	seen        bool // by its controller, as it is now
 }
 
 // written is an object with settings that somebody wrote.
@@ -145,6 +148,7 @@ type podOwner struct {
 	*world.Workload
 	pods       []*corev1.Pod
 	unseated   int64
+	bare       []*corev1.Pod // they themselves
 	held       []*corev1.Pod // of them, those for which [stays] is true
 	unanswered []time.Time
 	// root is the uppermost object above it, and names are those from it up to that, as kind/name.
@@ -158,7 +162,7 @@ func (m *podOwner) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
 
 // snapshot lists what the report on a namespace depends on.
 func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (*snapshot, error) {
-	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, edited: map[types.UID]time.Time{}, answered: map[string][]time.Time{}}
+	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, onDelete: map[types.UID]bool{}, edited: map[types.UID]time.Time{}, answered: map[string][]time.Time{}}
 	if err := i.listWorkloads(ctx, s, namespace); err != nil {
 		return nil, forbidden("workloads and PodDistributors", err)
 	}
@@ -215,7 +219,7 @@ func (s *snapshot) add(kind string, obj client.Object, template *corev1.PodTempl
 	}
 	s.note(appsv1.SchemeGroupVersion.WithKind(kind), obj, template)
 	s.addOwner(w, corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: corev1.PodSpec{
-		NodeName: template.Spec.NodeName, NodeSelector: template.Spec.NodeSelector, Affinity: template.Spec.Affinity,
+		NodeName: template.Spec.NodeName, NodeSelector: template.Spec.NodeSelector, Affinity: template.Spec.Affinity, RuntimeClassName: template.Spec.RuntimeClassName,
 	}})
 	return w
 }
@@ -235,7 +239,7 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 			s.note(appsv1.SchemeGroupVersion.WithKind("Deployment"), o, &o.Spec.Template)
 			s.deployments = append(s.deployments, deployment{
 				Workload: s.add("Deployment", o, nil), annotations: o.Spec.Template.Annotations,
-				asks: o.Spec.Replicas == nil || *o.Spec.Replicas > 0, seen: o.Status.ObservedGeneration >= o.Generation,
+				asks: o.Spec.Replicas == nil || *o.Spec.Replicas > 0, paused: o.Spec.Paused, seen: o.Status.ObservedGeneration >= o.Generation,
 			})
 			s.noteGate("Deployment", o, &o.Spec.Template.Spec)
 		}, in),
@@ -246,7 +250,9 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 			}
 		}, in),
 		each(ctx, i, &appsv1.StatefulSetList{}, func(o *appsv1.StatefulSet) {
-			s.add("StatefulSet", o, &o.Spec.Template)
+			if s.add("StatefulSet", o, &o.Spec.Template); o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+				s.onDelete[o.UID] = true
+			}
 			s.noteGate("StatefulSet", o, &o.Spec.Template.Spec)
 		}, in),
 		each(ctx, i, &appsv1.DaemonSetList{}, func(o *appsv1.DaemonSet) {
@@ -320,6 +326,7 @@ func (m *podOwner) addUnseated(pod *corev1.Pod) {
 		return
 	}
 	m.unseated++
+	m.bare = append(m.bare, pod)
 	if stays(pod) {
 		m.held = append(m.held, pod)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/platform/apisupport"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Report is the state of a cluster, or of one namespace's workloads in it.
@@ -39,6 +40,7 @@ type Report struct {
 	at           time.Time
 	namespace    string   // that it is about, or "" for all
 	distributors []string // the PodDistributors, as kind/name
+	listed       []*world.Workload
 	named        bool     // only what was named is shown
 	hidden       []string // what is left out because the user may not read it
 }
@@ -58,6 +60,7 @@ type Workload struct {
 	OK   bool   `json:"ok"`
 
 	about    []string           // what it consists of, as kind/name
+	asksFor  bool               // its pods come through the webhook
 	strategy *sequence.Strategy // by which its pods are divided now, or nil
 }
 
@@ -230,6 +233,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	if err != nil {
 		return nil, err
 	}
+	r.listed = s.objects.Workloads
 	registration, err := i.registration(ctx, s, r)
 	if err != nil {
 		return nil, err
@@ -259,7 +263,12 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		return nil, err
 	}
 	i.podProblems(ctx, s, r)
-	i.answerProblem(s, registration, r)
+	i.refusedProblems(s, r)
+	if i.Heard != nil {
+		i.asks(ctx, registration, r)
+	} else {
+		i.answerProblem(s, registration, r)
+	}
 	if policies := len(r.Workloads) + len(r.Templates) + len(r.Policies) + len(s.objects.PodDistributors); policies > 0 && registration == nil && !s.hiddenRegistration {
 		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
@@ -122,7 +123,7 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 // addDeployment notes what a Deployment's controller has not done yet. A Deployment without a ReplicaSet is a workload, too.
 func (all *groups) addDeployment(ctx context.Context, d *deployment) error {
 	if g := all.byUID[d.UID]; g != nil {
-		g.unseen = !d.seen
+		g.unseen, g.paused = !d.seen, d.paused
 		return nil
 	}
 	p, err := all.finder.Find(ctx, policy.Pod{Namespace: d.Namespace, Owner: d.Ref, Annotations: d.annotations})
@@ -193,7 +194,10 @@ type group struct {
 	// where they run.
 	adopted map[string]int64
 	staying int64
-	state   *stowage.PoolState // nil if there is none
+	// adopting are the pods that Stowage gives a seat where they run.
+	adopting         int64
+	paused, onDelete bool
+	state            *stowage.PoolState // nil if there is none
 	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy was last written and
 	// its namespace is known to be on, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
 	unanswered []time.Time
@@ -207,6 +211,7 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	if !m.busy() && g.Policy != "" {
 		return nil // none of its revisions has pods, and one is enough
 	}
+	g.onDelete = all.s.onDelete[m.UID]
 	g.policy, g.failure = p, cmp.Or(g.failure, m.Failure)
 	g.Policy = p.Source
 	if p.Layout == nil {
@@ -221,7 +226,9 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	}
 	g.staying += int64(len(m.held))
 	g.pods += int64(len(m.pods)) + m.unseated
-	seated := g.AddPods(p.Whole(), all.viewOf(p, all.s.nodes).Pods(seen.Pods))
+	adopting := all.adopting(p, m)
+	g.adopting += int64(len(adopting))
+	seated := g.AddPods(p.Whole(), append(all.viewOf(p, all.s.nodes).Pods(seen.Pods), adopting...))
 	replicas := m.Replicas
 	if replicas < 0 {
 		replicas = seated
@@ -238,11 +245,34 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	elsewhere := all.finder.Elsewhere(ctx, p, seen, m.held, all.s.nodes.with)
 	g.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), elsewhere))
 	g.Shortages = p.Shortages()
-	without := max(0, m.unseated-elsewhere.Others-int64(len(elsewhere.Own)))
+	without := max(0, m.unseated-int64(len(adopting))-elsewhere.Others-int64(len(elsewhere.Own)))
 	unseated := min(without, max(0, p.Seats()-seated))
 	g.Division.Unseated += unseated
 	g.overflow += without - unseated
 	return nil
+}
+
+// adopting returns the pods without a seat that Stowage gives one where they run, as a division counts them.
+func (all *groups) adopting(p *policy.Policy, m *podOwner) (out []division.Pod) {
+	if p.Repair == stowage.RepairOff || m.Kind == "StatefulSet" {
+		return nil
+	}
+	for _, pod := range m.bare {
+		node := all.s.nodes[pod.Spec.NodeName]
+		pool := -1
+		if node != nil && !proven(pod) && !hasGate(&pod.Spec) && podstatus.Protected(pod) == "" {
+			pool = p.PoolOfNode(node)
+		}
+		if _, pinned := placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nil); pool < 0 || pinned {
+			continue
+		}
+		seat := division.Pod{Pool: p.PoolKey(pool), Ready: podstatus.Ready(pod), OnNode: true, Place: node}
+		if p.Domains() != nil {
+			seat.Domain = p.DomainName(p.DomainOfNode(node))
+		}
+		out = append(out, seat)
+	}
+	return out
 }
 
 // observed returns what makes pods with those of them that have a seat, as their labels say.

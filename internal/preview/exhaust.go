@@ -102,6 +102,9 @@ func (e *exhaustion) closeCells(found *policy.Policy, pool int, cells []spill.Po
 // ParseExhausted returns how many pods pools without room have room for, by name.
 func ParseExhausted(texts []string) (map[string]int64, error) {
 	out := map[string]int64{}
+	if texts != nil && len(texts) == 0 { // the flag is there, without a value
+		texts = []string{""}
+	}
 	for _, text := range texts {
 		name, pods, given := strings.Cut(text, "=")
 		if !given {

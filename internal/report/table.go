@@ -5,6 +5,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -15,6 +16,24 @@ type Table struct {
 	Rows [][]string
 	// Note stands below the rows, in lines.
 	Note string
+}
+
+// WithoutEmpty returns the table without the columns that are empty in every row. A dash is empty.
+func (t Table) WithoutEmpty() Table {
+	if len(t.Rows) == 0 {
+		return t
+	}
+	out := Table{Rows: make([][]string, len(t.Rows)), Note: t.Note}
+	for i, head := range t.Head {
+		if !slices.ContainsFunc(t.Rows, func(row []string) bool { return row[i] != "" && row[i] != "-" }) {
+			continue
+		}
+		out.Head = append(out.Head, head)
+		for n, row := range t.Rows {
+			out.Rows[n] = append(out.Rows[n], row[i])
+		}
+	}
+	return out
 }
 
 // Text lines the cells up. A table without rows is its note alone; spaces at the end of a line are cut.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
+	goruntime "runtime"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -57,12 +58,19 @@ type process struct {
 	mgr         ctrl.Manager
 	clients     *clients
 	recorder    events.Recorder
+	rights      *rights
+}
+
+// AddBuildInfo registers a metric of the version.
+func AddBuildInfo(set *metrics.Set) {
+	set.GaugeVec("stowage_build_info", "1, with the version of this replica and of Go.", "version", "go_version").WithLabelValues(version.String(), goruntime.Version()).Set(1)
 }
 
 // newProcess makes what the parts of a process share: its connection to the API server, its certificate and its settings.
 func newProcess(ctx context.Context, reloader *Reloader, env Environment) (*process, error) {
 	set := metrics.NewSet(env.Metrics)
 	countPanics(set)
+	AddBuildInfo(set)
 	p := &process{
 		env: env, log: reloader.Log, set: set, dropped: NewDropped(set), ready: newReadiness(clock.RealClock{}), apiTime: apitime.New(clock.RealClock{}),
 		contact: &contact{clock: clock.RealClock{}}, pulse: admission.NewPulse(clock.RealClock{}), policies: worldcache.NewWatchedPolicies(),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -130,6 +131,14 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	on := worldcache.Features{
 		Spread: p.Spread.Feature.Enabled, Sizing: p.Size.Feature.Enabled, PeerPods: p.VM.Feature.Enabled, Capacity: p.VM.Advertises(),
 		Webhook: p.Admits(), Controllers: p.Controls(),
+	}
+	kinds := on.Kinds()
+	if on.Spread {
+		kinds = append(kinds, &corev1.Pod{})
+	}
+	p.rights = &rights{
+		reviews: p.clients.set.AuthorizationV1().SelfSubjectAccessReviews(), clock: p.env.Clock,
+		resources: resourcesOf(kinds, p.mgr.GetScheme(), p.mgr.GetRESTMapper()),
 	}
 	if err := worldcache.StartInformers(ctx, p.mgr.GetCache(), on); err != nil {
 		return nil, err
@@ -255,7 +264,7 @@ func (p *process) addHandlers(port *port, pipeline *pipeline.Pipeline, check fun
 		LogLimit:     flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
 		FailureLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 		ChangeLimit:  flowcontrol.NewTokenBucketPassiveRateLimiter(200, 2000),
-		Replica:      replica, Authenticates: port.callers != nil,
+		Replica:      replica, Authenticates: port.callers != nil, Lacks: p.rights.Lacks,
 		Intake: admission.NewIntake(clock.RealClock{}),
 		Clock:  clock.RealClock{},
 		Pulse:  p.pulse,

@@ -54,7 +54,7 @@ func TestCheck(t *testing.T) {
 		nowhere := "https://127.0.0.1:1/mutate"
 		restore := patchRegistration(t, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.URL = &nowhere })
 		n.led(t)
-		says(3, "nothing is wrong with what can be read, and no replica answered in time", "-n", n.Namespace)
+		says(3, "the API server is to call https://127.0.0.1:1/mutate, where no replica answered", "-n", n.Namespace)
 		restore()
 		says(0, "Stowage answered", "-n", n.Namespace, "--wait", "--timeout", "30s")
 	})

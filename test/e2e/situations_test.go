@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -49,14 +50,7 @@ func TestSituations(t *testing.T) {
 	own := func(key, value string) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) { metav1.SetMetaDataAnnotation(&d.ObjectMeta, key, value) }
 	}
-	const fine = "Everything is as it should be."
-	for name, tc := range map[string]struct {
-		labels []string // of the namespace
-		make   func(t *testing.T, n *tenant)
-		// want are parts of what status prints. Its exit status is 3, or 0 if the first part is fine.
-		want []string
-		args []string // further arguments of status
-	}{
+	for name, tc := range map[string]situation{
 		"all is well":       {make: func(t *testing.T, n *tenant) { deploy(t, n, 10, nil) }, want: []string{fine, "Deployment/web"}},
 		"scaled to nothing": {make: func(t *testing.T, n *tenant) { deploy(t, n, 0, nil) }, want: []string{fine}},
 		"the namespace is in mode Audit": {labels: []string{stowage.ModeKey + "=Audit"}, make: func(t *testing.T, n *tenant) { deploy(t, n, 2, nil) },
@@ -248,43 +242,88 @@ func TestSituations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := newTenant(t, tc.labels...)
-			tc.make(t, n)
-			args := append([]string{"status", "-n", n.Namespace}, only...)
-			if len(tc.args) > 0 && strings.HasPrefix(tc.args[0], "ds/") {
-				args = args[:3]
-			}
-			want := 3
-			if tc.want[0] == fine {
-				want = 0
-			}
-			last := ""
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Log(last)
-				}
-			})
-			eventually(t, "status says so", func() (bool, error) {
-				out, errs, exit := command(t, cluster, append(args, tc.args...)...)
-				last = fmt.Sprintf("exit status %d\n%s%s", exit, out, errs)
-				if strings.Contains(out, "no replica answered") {
-					return false, fmt.Errorf("the replicas answered:\n%s", out)
-				}
-				for _, part := range tc.want {
-					if !strings.Contains(out, part) {
-						return false, nil
-					}
-				}
-				if len(tc.args) > 0 && strings.Contains(out, "Deployment/other") {
-					return false, fmt.Errorf("another object is shown:\n%s", out)
-				}
-				return exit == want, nil
-			})
+			tc.run(t)
 		})
 	}
 }
 
-// While no replica answers, status says since when, and the first pod with an answer ends that. A registration that leaves out a
+// situation is what a user meets.
+type situation struct {
+	labels []string // of the namespace
+	make   func(t *testing.T, n *tenant)
+	// want are parts of what status prints. Its exit status is 3, or 0 if the first part is fine.
+	want []string
+	args []string // further arguments of status
+	// explain are parts of what explain prints of an object, which is the first of them.
+	explain []string
+	// condition is the reason of the condition Balanced of PodDistributor web, and event the reason of one about the namespace's objects.
+	condition, event string
+}
+
+// fine is what status says where nothing is wrong.
+const fine = "Everything is as it should be."
+
+// run makes the situation, and waits until each view says what it is.
+func (tc situation) run(t *testing.T) {
+	n := newTenant(t, tc.labels...)
+	tc.make(t, n)
+	args := append([]string{"status", "-n", n.Namespace}, only...)
+	if len(tc.args) > 0 && strings.HasPrefix(tc.args[0], "ds/") {
+		args = args[:3]
+	}
+	want := 3
+	if len(tc.want) > 0 && tc.want[0] == fine {
+		want = 0
+	}
+	last := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(last)
+		}
+	})
+	says := func(what string, exit int, parts []string, args ...string) {
+		t.Helper()
+		suite.EventuallyWithin(t, 2*time.Minute, what, func() (bool, error) {
+			out, errs, status := command(t, cluster, args...)
+			last = fmt.Sprintf("%v: exit status %d\n%s%s", args, status, out, errs)
+			if strings.Contains(out, "no replica answered") {
+				return false, fmt.Errorf("the replicas answered:\n%s", out)
+			}
+			for _, part := range parts {
+				if !strings.Contains(out, part) {
+					return false, nil
+				}
+			}
+			if len(tc.args) > 0 && strings.Contains(out, "Deployment/other") {
+				return false, fmt.Errorf("another object is shown:\n%s", out)
+			}
+			return status == exit, nil
+		})
+	}
+	if len(tc.want) > 0 {
+		says("status says so", want, tc.want, append(args, tc.args...)...)
+	}
+	if len(tc.explain) > 0 {
+		says("explain says so", 0, tc.explain[1:], append(append([]string{"explain", tc.explain[0], "-n", n.Namespace}, only...), tc.args...)...)
+	}
+	if tc.condition != "" {
+		eventually(t, "the condition has the reason "+tc.condition, func() (bool, error) {
+			d := &versprei.PodDistributor{}
+			err := n.Get(t.Context(), n.Key("web"), d)
+			c := meta.FindStatusCondition(d.Status.Conditions, versprei.ConditionBalanced)
+			return c != nil && c.Reason == tc.condition, err
+		})
+	}
+	if tc.event != "" {
+		eventually(t, "an event has the reason "+tc.event, func() (bool, error) {
+			var events corev1.EventList
+			err := n.List(t.Context(), &events, client.InNamespace(n.Namespace))
+			return slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == tc.event }), err
+		})
+	}
+}
+
+// While no replica answers, status says so, and no longer. A registration that leaves out a
 // namespace is told, too.
 func TestStatusWithoutAnswer(t *testing.T) {
 	n := newTenant(t)
@@ -295,25 +334,12 @@ func TestStatusWithoutAnswer(t *testing.T) {
 			return strings.Contains(out, part) == want, nil
 		})
 	}
-	policy := annotated(documented)
-	policy[stowage.RepairAnnotation] = string(stowage.RepairOff)
-	d := n.Deployment("web", 1, policy)
-	must(t, n.Create(t.Context(), d))
-	n.earlier(t, "web", 1)
-	n.Scale(t, d, 2) // this pod shows that the namespace is on
-	n.Ready(t, "web", 2)
+	must(t, n.Create(t.Context(), n.Deployment("web", 1, annotated(documented))))
+	n.Ready(t, "web", 1)
 	restore := patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) { h.ClientConfig.URL = new("https://localhost:1/") })
-	pods, err := n.Pods(t.Context(), "web")
-	must(t, err)
-	oldest := slices.MinFunc(pods, func(a, b corev1.Pod) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
-	must(t, n.Delete(t.Context(), &oldest)) // its successor is younger than each setting
-	says("no replica answers", true, "MutatingWebhookConfiguration/stowage: no replica answered in the last ")
+	says("no replica answers", true, "MutatingWebhookConfiguration/stowage: the API server is to call https://localhost:1/, where no replica answered")
 	restore()
-	n.earlier(t, "web", 2)
-	n.Scale(t, d, 3)
-	says("a replica answers again", false, "no replica answered")
+	says("a replica answers again", false, "no replica answered") // and nobody needs to create a pod for that
 	restore = patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) {
 		h.NamespaceSelector = metav1.AddLabelToSelector(h.NamespaceSelector.DeepCopy(), "no", "namespace")
 	})

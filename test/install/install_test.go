@@ -19,6 +19,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,8 +137,12 @@ func TestHelm(t *testing.T) {
 		}
 	})
 	runInstalled(t)
+	t.Run("without its rights, it says so", withoutRights)
 	t.Run("the end", func(t *testing.T) {
 		uninstall(t, func() { do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait") })
+		if out, err := try(t, binary, "status", "-A"); strings.Contains(out+fmt.Sprint(err), "Stowage is installed") || !strings.Contains(out+fmt.Sprint(err), "as it should be") {
+			t.Errorf("status says %q, %v", out, err)
+		}
 		for _, kind := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
 			if gate {
 				if out := do(t, kubectl, "get", kind, "-o", "name"); out != "" {
@@ -146,6 +151,38 @@ func TestHelm(t *testing.T) {
 			}
 		}
 	})
+}
+
+// withoutRights takes all rights from Stowage for a while. A replica answers still, and status and check say what it may not read.
+func withoutRights(t *testing.T) {
+	var bindings rbacv1.ClusterRoleBindingList
+	must(t, cluster.Client.List(t.Context(), &bindings))
+	for i := range bindings.Items {
+		if b := &bindings.Items[i]; strings.HasPrefix(b.Name, "stowage") {
+			must(t, cluster.Client.Delete(t.Context(), b))
+			defer func() {
+				b.ResourceVersion, b.UID = "", ""
+				must(t, cluster.Client.Create(context.Background(), b))
+			}()
+		}
+	}
+	replicaSet := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "divided"}, Spec: appsv1.ReplicaSetSpec{
+		Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "divided"}},
+	}}
+	replicaSet.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{"app": "divided"}, Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "type=default,weight=80:type=spot,weight=20"},
+	}, Spec: testkit.Pod("").Container("c", "", "").Obj().Spec}
+	must(t, cluster.Client.Create(t.Context(), replicaSet))
+	defer func() { _ = cluster.Client.Delete(context.Background(), replicaSet) }()
+	for _, args := range [][]string{{"check", "-n", "default"}, {"status", "-n", "default"}} {
+		eventually(t, args[0]+" says what may not be read", func() error {
+			out, err := try(t, binary, args...)
+			if !strings.Contains(out+fmt.Sprint(err), "may not read") || !strings.Contains(out+fmt.Sprint(err), "deployments.apps") {
+				return fmt.Errorf("it says %q, %w", out, err)
+			}
+			return nil
+		})
+	}
 }
 
 // servesGate reports whether the API server can give pods the gate by a policy.

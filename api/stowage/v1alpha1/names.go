@@ -24,6 +24,7 @@ const (
 const (
 	CheckAnnotation    = "stowage.dev/check"
 	CheckAnswer        = "stowage: check "
+	CheckLacks         = ", may not read "
 	CheckAuthenticated = ", authenticated"
 )
 

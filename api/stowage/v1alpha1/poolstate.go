@@ -94,7 +94,12 @@ type Hindrance struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Pod string `json:"pod,omitempty"`
-	// Objects are what hinders the leader: the names of PodDisruptionBudgets, or of a pool.
+	// Count is how many pods have it, where that is not one.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Count int64 `json:"count,omitempty"`
+	// Objects are what hinders the leader: the names of PodDisruptionBudgets, or of a pool, or what chooses nodes.
 	//
 	// +optional
 	// +listType=atomic

@@ -33,6 +33,8 @@ const (
 const (
 	// EventPodsAdopted: pods without a seat were given one.
 	EventPodsAdopted EventReason = "PodsAdopted"
+	// EventAdoptionProgress: some of the pods without a seat are given one, and the others follow.
+	EventAdoptionProgress EventReason = "AdoptionProgress"
 	// EventPodRecreated: a pod without a seat, or one older than its policy or template, was evicted, so that its owner
 	// recreates it.
 	EventPodRecreated EventReason = "PodRecreated"
@@ -109,6 +111,8 @@ const (
 	HindranceRollout HindranceReason = "RolloutUnfinished"
 	// HindranceInVain: the last eviction has won nothing, so the next one waits.
 	HindranceInVain HindranceReason = "RepairHadNoEffect"
+	// HindrancePinned: pods without a seat choose their nodes themselves.
+	HindrancePinned HindranceReason = "PodsChooseNodes"
 	// HindrancePodHeld: a volume or an annotation holds pods where they run.
 	HindrancePodHeld HindranceReason = "PodHeld"
 )

@@ -94,7 +94,13 @@ func (s *Scope) Of(ctx context.Context, namespace string, pod *podpatch.Pod) (An
 }
 
 // Text says which mode holds and why, for people.
-func (a Answer) Text() string { return fmt.Sprintf("%s is %s on %s", stowage.ModeKey, a.Mode, a.Where) }
+func (a Answer) Text() string {
+	is := "is"
+	if len(a.Warnings) > 0 {
+		is = "is taken as" // what is written is no mode
+	}
+	return fmt.Sprintf("%s %s %s on %s", stowage.ModeKey, is, a.Mode, a.Where)
+}
 
 // Enforces reports whether Stowage may change a pod.
 func (s *Scope) Enforces(ctx context.Context, namespace string, pod *podpatch.Pod) bool {

@@ -12,7 +12,9 @@ package evict
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"net/http"
 	"sync"
 	"time"
 
@@ -121,13 +123,17 @@ func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *m
 	return result, err
 }
 
-// refuses reports whether an error says that the API server refuses an eviction, and not that it could not be asked. It answers
-// InternalError where a pod has two PodDisruptionBudgets, and where a webhook fails that is to allow the eviction.
+// refuses reports whether an error says that the API server refuses an eviction, and not that it could not be asked. The code is 500 where a pod has
+// two PodDisruptionBudgets, and where a webhook fails that is to allow the eviction.
 func refuses(err error) bool {
-	switch apierrors.ReasonForError(err) {
-	case metav1.StatusReasonTooManyRequests:
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || apierrors.IsServerTimeout(err) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusTooManyRequests:
 		return apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause)
-	case metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonInternalError, metav1.StatusReasonMethodNotAllowed:
+	case http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusBadRequest, http.StatusInternalServerError, http.StatusMethodNotAllowed:
 		return true
 	}
 	return false

@@ -171,7 +171,7 @@ func TestResults(t *testing.T) {
 	}{
 		"evicted":                     {want: Evicted},
 		"a budget forbids it":         {answer: forbidden(), want: Refused, fails: true},
-		"two budgets forbid it":       {answer: apierrors.NewInternalError(errors.New("two")), want: Refused, fails: true},
+		"two budgets forbid it":       {answer: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Message: "two"}}, want: Refused, fails: true},
 		"a policy forbids it":         {answer: apierrors.NewForbidden(resource, "p", errors.New("no")), want: Refused, fails: true},
 		"the API server times out":    {answer: apierrors.NewServerTimeout(resource, "create", 1), want: Failed, fails: true},
 		"the API server is busy":      {answer: apierrors.NewTooManyRequestsError("no"), want: Failed, fails: true},

@@ -29,6 +29,8 @@ type Workload struct {
 	// they run.
 	Adopted map[string]int64
 	Staying int64
+	// Adopting are pods that are counted in the pool that they run in, where Stowage gives them a seat.
+	Adopting int64
 }
 
 // Findings returns why the pods are not divided as they should be, the most important one first, and then what else is to be known of them.
@@ -97,20 +99,31 @@ func (f *findings) places() {
 	}
 	hindered := w.Hindrances
 	if misplaced := over != nil || f.Unseated > 0 || f.DomainSurplus() > 0; !misplaced {
-		hindered = nil // it is over
+		hindered = nil // it is over, or it concerns pods that are not counted
+		for i := range w.Hindrances {
+			if h := &w.Hindrances[i]; h.Reason == stowage.HindrancePodHeld {
+				f.text(finding.PodsStay, h.Message)
+			}
+		}
 	}
+	pinned := int64(0)
 	for i := range hindered {
 		h := finding.OfHindrance(&hindered[i])
 		f.add(h.Reason, func(v *finding.Values) {
-			tooMany(v)
+			if h.Reason == finding.PodsChooseNodes {
+				v.Count, pinned = h.Count, h.Count
+			} else {
+				tooMany(v)
+			}
 			v.Other, v.Objects, v.Several, v.Since, v.Text, v.Seen = h.Other, h.Objects, h.Several, h.Since, h.Text, w.Seen
 		})
 	}
-	if over != nil && len(hindered) == 0 {
+	if over != nil && (len(hindered) == 0 || pinned > 0 && len(hindered) == 1) {
 		f.add(finding.OverTarget, tooMany)
 	}
+	f.count(finding.BeingAdopted, w.Adopting)
 	f.count(finding.PoolRemoved, f.Former)
-	if n := f.Unseated - f.Former; n > 0 {
+	if n := f.Unseated - f.Former - pinned; n > 0 {
 		f.add(finding.WithoutSeat, func(v *finding.Values) { v.Count, v.Staying = n, w.Staying })
 	}
 }

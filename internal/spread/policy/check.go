@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
@@ -31,6 +32,12 @@ func (f Finding) String() string { return f.Field + ": " + f.Text }
 // of the workload's pods; nil for an object without one.
 func Check(kind string, own feature.Metadata, template *feature.Metadata) []Finding {
 	f := findings{field: "metadata"}
+	f.unknown(own)
+	if template != nil {
+		f.field = "spec.template.metadata"
+		f.unknown(*template)
+		f.field = "metadata"
+	}
 	switch {
 	case kind == "Namespace":
 		f.mode(own)
@@ -40,6 +47,9 @@ func Check(kind string, own feature.Metadata, template *feature.Metadata) []Find
 				f.add("annotations", "%s has no effect on a Namespace; write it on a workload or its pod template", key).Fix = "remove it, or move it to a workload of the namespace"
 			}
 		}
+		return f.found
+	case kind == "Job" || kind == "CronJob":
+		f.ofJob(kind, own, template)
 		return f.found
 	case template == nil: // a pod
 		f.mode(own)
@@ -55,8 +65,84 @@ func Check(kind string, own feature.Metadata, template *feature.Metadata) []Find
 		f.field = "spec.template.metadata"
 		f.mode(*template)
 		f.strategy(template.Annotations)
+		f.both(own.Annotations, template.Annotations)
 	}
 	return f.found
+}
+
+// ofJob finds a strategy on a Job or a CronJob: see [matchOf].
+func (f *findings) ofJob(kind string, own feature.Metadata, template *feature.Metadata) {
+	help := map[string]string{"Job": "name the Job in a PodDistributor", "CronJob": "remove it: the pods of a CronJob are not divided"}[kind]
+	for _, m := range []*feature.Metadata{&own, template} {
+		if m == nil {
+			continue
+		}
+		for _, key := range strategyKeys {
+			if _, ok := m.Annotations[key]; ok {
+				f.add("annotations", "%s has no effect on a %s", key, kind).Fix = help
+				return
+			}
+		}
+	}
+}
+
+// both finds that an object and its pod template have a strategy each.
+func (f *findings) both(own, template map[string]string) {
+	one, is := StrategyText(template)
+	if other, both := StrategyText(own); is && both && one != other {
+		f.add("annotations", "the strategy of the pod template wins over another one in metadata.annotations").Fix = "remove one of the two"
+	}
+}
+
+// prefixes are those of Stowage's own keys, and knownKeys what of these it reads or writes.
+var (
+	prefixes  = []string{"stowage.dev/", "flexdaemonsets.xai/"}
+	knownKeys = []string{
+		stowage.ModeKey, stowage.FailurePolicyLabel, stowage.GateLabel, stowage.CheckAnnotation, stowage.OriginalResourcesAnnotation, stowage.PeerPodLabel,
+		stowage.PeerPodsLimitAnnotation, stowage.PeerPodsCapacityAnnotation, stowage.PoolLabel, stowage.SeatLabel, stowage.DomainLabel, stowage.ClaimAnnotation,
+		stowage.MinDomainsAnnotation, stowage.StandingAnnotation, stowage.BlocklistAnnotation, stowage.RebalanceAnnotation, stowage.RepairAnnotation,
+		stowage.SpillAnnotation, stowage.AcrossAnnotation, stowage.SizedByLabel, stowage.DeclaredResourcesAnnotation, stowage.NodeClassLabel,
+		flexdaemonsets.TemplateAnnotation,
+	}
+)
+
+// unknown finds keys with a prefix of Stowage's that it does not know.
+func (f *findings) unknown(m feature.Metadata) {
+	left := mostUnknown
+	for n, list := range []map[string]string{m.Annotations, m.Labels} {
+		for _, key := range slices.Sorted(maps.Keys(list)) {
+			if left == 0 || !ours(key) || slices.Contains(knownKeys, key) {
+				continue
+			}
+			left--
+			f.add([]string{"annotations", "labels"}[n], "%s is no key that Stowage knows, and has no effect%s", key, meant(key))
+		}
+	}
+}
+
+// ours reports whether a key has a prefix of Stowage's.
+func ours(key string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
+}
+
+// mostMistakes is how many mistakes a key may have, at most, to be taken for another one, and mostUnknown how many unknown keys are told.
+const (
+	mostMistakes = 3
+	mostUnknown  = 8
+)
+
+// meant asks whether a key is another one, misspelt.
+func meant(key string) string {
+	least, nearest := mostMistakes+1, ""
+	for _, known := range knownKeys {
+		if len(key) > len(known)+mostMistakes {
+			continue // it is not compared, because keys of any length may come
+		}
+		if d := distance(key, known); d < least {
+			least, nearest = d, "; is "+known+" meant?"
+		}
+	}
+	return nearest
 }
 
 // Check returns what [Check] does, and whether a PodDistributor divides the pods of a workload that has a strategy in annotations.
@@ -87,7 +173,7 @@ func Beside(d *versprei.PodDistributor) string {
 // Mentions reports whether annotations or labels have something that [Check] looks at.
 func Mentions(m map[string]string) bool {
 	for key := range m {
-		if strings.HasPrefix(key, "stowage.dev/") || slices.Contains(strategyKeys, key) {
+		if ours(key) || slices.Contains(strategyKeys, key) {
 			return true
 		}
 	}

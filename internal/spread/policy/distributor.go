@@ -29,6 +29,30 @@ func checkTarget(d *versprei.PodDistributor) error {
 	} else if kind == "" || !unicode.IsUpper(rune(kind[0])) {
 		return fmt.Errorf("spec.target.kind is %q; it is a kind such as Deployment", kind)
 	}
+	return checkGroup(d.Spec.Target.APIVersion, d.Spec.Target.Kind)
+}
+
+// dividedKinds are those of Kubernetes' own groups whose pods a PodDistributor divides. Of other groups, each kind may have pods.
+var dividedKinds = map[string][]string{"": {"ReplicationController"}, "apps": {"Deployment", "ReplicaSet", "StatefulSet"}, "batch": {"Job"}}
+
+// checkGroup reports that a target is of a kind whose pods are never divided, or of a version that no API server has.
+func checkGroup(apiVersion, kind string) error {
+	if apiVersion == "" {
+		return nil // the schema says so
+	}
+	group, version, grouped := strings.Cut(apiVersion, "/")
+	if !grouped {
+		group, version = "", apiVersion
+	}
+	kinds, own := dividedKinds[group]
+	switch {
+	case group == "extensions", group == "apps" && version != "v1":
+		return fmt.Errorf("spec.target.apiVersion is %s, which no API server has any more; write apps/v1", apiVersion)
+	case kind == "CronJob":
+		return errors.New("spec.target.kind is CronJob, whose pods are never divided; only those of a Job that a PodDistributor names are")
+	case own && !slices.Contains(kinds, kind):
+		return fmt.Errorf("spec.target.kind is %s of %s, which has no pods to divide; name a Deployment, ReplicaSet, StatefulSet, Job, ReplicationController or custom resource", kind, apiVersion)
+	}
 	return nil
 }
 

@@ -34,9 +34,12 @@ func (r *run) carryOut(ctx context.Context, owner ledger.Owner, p *policy.Policy
 	switch {
 	case len(plan.Adopt) > 0:
 		if p.Policy != nil {
-			n := r.adoptions.take(owner, len(plan.Adopt))
+			n, all := r.adoptions.take(owner, len(plan.Adopt)), len(plan.Adopt)
 			if n == 0 {
 				return reconcile.Result{}, nil // its turn brings us back
+			}
+			if n < all {
+				r.event(owner, stowage.EventAdoptionProgress, "%d of %d pod(s) without a seat get one now, and the others follow", n, all)
 			}
 			plan.Adopt = plan.Adopt[:n]
 		}

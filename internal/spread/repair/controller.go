@@ -31,6 +31,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
+	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
@@ -116,11 +117,14 @@ type run struct {
 	// hindranceWrites limits how fast hindrances are stored, by namespace. Until unserved, the API server does not know of any.
 	hindranceWrites *fair.Limiter[string]
 	unserved        time.Time
+	missing         int // writes in a row that found no PoolState
 
 	mu        sync.Mutex
 	movements *movements
 	policies  map[world.Object]change // of policies that changed lately, by their target
 	reported  map[ledger.OwnerKey]distance
+	counted   map[ledger.OwnerKey]map[poolName]poolCount // of each owner in each pool
+	sums      map[poolName]poolCount                     // of all owners of a workload
 	history   map[ledger.OwnerKey]*history
 
 	storing  sync.Mutex         // guards backoffs, and orders their writes
@@ -136,6 +140,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	r := &run{
 		Controller: c, since: c.Clock.Now(),
 		history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{},
+		counted: map[ledger.OwnerKey]map[poolName]poolCount{}, sums: map[poolName]poolCount{},
 		policies: map[world.Object]change{}, adoptions: newAdoptions(), hindranceWrites: fair.NewLimiter[string](HindranceRate, HindranceRate),
 	}
 	var err error
@@ -146,7 +151,9 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 2. What feeds them.
 	c.term.Store(r)
 	t.AtEnd(func() { c.term.Store(nil) })
-	t.AtEnd(c.Metrics.distance.Reset)
+	for _, gauge := range []*metrics.BoundedGauge{c.Metrics.distance, c.Metrics.domainDistance, c.Metrics.desired, c.Metrics.current, c.Metrics.ready} {
+		t.AtEnd(gauge.Reset)
+	}
 	t.AtEnd(c.Seats.Changes.Add(r.changed))
 	t.AtEnd(c.Yielding.Add(r.work.AddUnlessFailing))
 	if err := r.watchPolicies(t); err != nil {

@@ -153,7 +153,7 @@ func (r *run) noteHeld(owner ledger.Owner, state *planner.State, pods []corev1.P
 				unsaid = append(unsaid, pod)
 			}
 		}
-		if len(h.held) == 0 {
+		if h.owner = owner; len(h.held) == 0 {
 			h.heldSince = r.Time.Now()
 		}
 		h.held = now
@@ -204,7 +204,7 @@ func (r *run) forgetHeld(owner ledger.OwnerKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil {
-		h.held, h.elsewhere, h.hindrance = nil, layout.Elsewhere{}, nil
+		h.held, h.elsewhere, h.hindrance, h.pinned = nil, layout.Elsewhere{}, nil, nil
 	}
 }
 

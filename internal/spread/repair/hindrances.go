@@ -46,6 +46,8 @@ const (
 	mostHindrances = 16
 	mostBudgets    = 4
 	mostForeign    = 1024
+	// mostMissing is how many writes in a row must have found nothing until the API server counts as one that has no status of PoolStates.
+	mostMissing = 5
 	// unservedFor is how long nothing is stored after the API server did not know the status of PoolStates.
 	unservedFor = 5 * time.Minute
 )
@@ -55,6 +57,15 @@ const HindranceRate = 5
 
 // hinder notes what keeps the pods of an owner from being evicted, or that nothing does, which is nil.
 func (r *run) hinder(owner ledger.Owner, is *stowage.Hindrance) {
+	r.noteHindrance(owner, is, func(h *history) **stowage.Hindrance { return &h.hindrance })
+}
+
+// notePinned notes that pods of an owner get no seat because they choose their nodes themselves, or that there are none, which is nil.
+func (r *run) notePinned(owner ledger.Owner, is *stowage.Hindrance) {
+	r.noteHindrance(owner, is, func(h *history) **stowage.Hindrance { return &h.pinned })
+}
+
+func (r *run) noteHindrance(owner ledger.Owner, is *stowage.Hindrance, at func(*history) **stowage.Hindrance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.history[owner.Key()]
@@ -62,13 +73,15 @@ func (r *run) hinder(owner ledger.Owner, is *stowage.Hindrance) {
 		return
 	}
 	h = r.historyOf(owner.Key())
+	h.owner = owner
+	was := *at(h)
 	if is != nil {
 		is.Since, is.Message = metav1.NewTime(r.Time.Now().Truncate(time.Second)), shorten(is.Message)
-		if was := h.hindrance; was != nil && was.Reason == is.Reason && slices.Equal(was.Objects, is.Objects) {
+		if was != nil && was.Reason == is.Reason && slices.Equal(was.Objects, is.Objects) {
 			is.Since = was.Since
 		}
 	}
-	h.hindrance = is
+	*at(h) = is
 }
 
 // hinderBy notes that the back-off of evictions holds, unless what it is for is known.
@@ -125,7 +138,7 @@ func (r *run) refusal(ctx context.Context, pod *corev1.Pod, why error) *stowage.
 		r.Log.Error(err, "which PodDisruptionBudgets refuse an eviction is not known", "namespace", pod.Namespace, "pod", pod.Name)
 	}
 	slices.Sort(h.Objects)
-	two := len(h.Objects) > 1 && apierrors.IsInternalError(why) // the API server takes none of them then
+	two := len(h.Objects) > 1 && !apierrors.IsForbidden(why) // the API server evicts no such pod
 	if one := len(h.Objects) == 1 && apierrors.HasStatusCause(why, policyv1.DisruptionBudgetCause); !one && !two {
 		h.Objects, h.Message = nil, why.Error()
 	}
@@ -148,8 +161,10 @@ func (h *history) hindrances(now time.Time) (out []stowage.Hindrance) {
 	if h == nil {
 		return nil
 	}
-	if h.hindrance != nil {
-		out = append(out, *h.hindrance)
+	for _, one := range []*stowage.Hindrance{h.hindrance, h.pinned} {
+		if one != nil {
+			out = append(out, *one)
+		}
 	}
 	if len(h.held) > 0 {
 		out = append(out, stowage.Hindrance{Reason: stowage.HindrancePodHeld, Since: metav1.NewTime(h.heldSince.Truncate(time.Second)), Message: shorten(sayHeld(slices.Collect(maps.Values(h.held))))})
@@ -165,19 +180,15 @@ func (r *run) tellHindrances(ctx context.Context) {
 	}
 	// 1. What there is, by the uppermost workload.
 	r.mu.Lock()
-	by := map[ledger.OwnerKey][]stowage.Hindrance{}
-	for key, h := range r.history {
+	by := map[ledger.Owner][]stowage.Hindrance{}
+	for _, h := range r.history {
 		if found := h.hindrances(now); len(found) > 0 {
-			by[key] = found
+			by[h.owner] = found
 		}
 	}
 	r.mu.Unlock()
 	is := map[world.Object][]stowage.Hindrance{}
-	for key, found := range by {
-		owner, ok := r.Seats.Pods().Owner(key)
-		if !ok {
-			continue
-		}
+	for owner, found := range by {
 		chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
 		if top := chain.Top(); err == nil && top != nil {
 			of := world.Object{Namespace: owner.Namespace, Ref: top.Ref}
@@ -261,8 +272,13 @@ func (r *run) patchHindrances(ctx context.Context, namespace, name string, is []
 	}
 	err := r.Uncached.Status().Patch(ctx, after, client.MergeFrom(before))
 	switch {
+	case err == nil:
+		r.missing = 0
 	case apierrors.IsNotFound(err) && len(is) > 0:
-		r.unserved = r.Clock.Now().Add(unservedFor)
+		if r.missing++; r.missing < mostMissing {
+			return false // somebody has deleted the object
+		}
+		r.missing, r.unserved = 0, r.Clock.Now().Add(unservedFor)
 		r.Log.Info("the API server does not store what keeps pods from moving. Apply the CustomResourceDefinition of PoolStates of this version")
 	case client.IgnoreNotFound(err) != nil:
 		r.Log.Error(err, "what keeps pods from moving was not stored", "namespace", namespace, "poolState", name)

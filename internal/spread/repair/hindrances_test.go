@@ -49,7 +49,7 @@ func TestHindrances(t *testing.T) {
 		event   string
 	}{
 		"a budget": {objects: []client.Object{budgetFor("one"), other}, refuse: full, want: stowage.Hindrance{Reason: stowage.HindranceEvictionRefused, Pod: "y", Objects: []string{"one"}}, event: "EvictionRefused"},
-		"two budgets": {objects: []client.Object{budgetFor("two"), budgetFor("one")}, refuse: apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget")),
+		"two budgets": {objects: []client.Object{budgetFor("two"), budgetFor("one")}, refuse: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Message: "more than one PodDisruptionBudget"}},
 			want: stowage.Hindrance{Reason: stowage.HindranceEvictionRefused, Pod: "y", Objects: []string{"one", "two"}}, event: "EvictionRefused"},
 		"an admission policy": {objects: []client.Object{budgetFor("one")}, refuse: apierrors.NewForbidden(corev1.Resource("pods"), "y", errors.New(strings.Repeat("é", 2000))),
 			want: stowage.Hindrance{Reason: stowage.HindranceEvictionRefused, Pod: "y", Message: "pods \"y\" is forbidden: é"}, event: "EvictionRefused"},

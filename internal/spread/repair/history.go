@@ -36,8 +36,10 @@ type history struct {
 	// pods' volumes lately.
 	held      map[types.UID]heldPod
 	heldSince time.Time // when there were none last
-	// hindrance is what keeps pods from being evicted, or nil.
-	hindrance *stowage.Hindrance
+	// owner is that of the hindrances.
+	owner ledger.Owner
+	// hindrance is what keeps pods from being evicted, and pinned what keeps pods from getting a seat. Either may be nil.
+	hindrance, pinned *stowage.Hindrance
 	// elsewhere are the pods whose volumes are elsewhere, as the last close look found.
 	elsewhere layout.Elsewhere
 	volumes   map[types.UID]volumeHold
@@ -146,6 +148,11 @@ func (r *run) forget(there map[ledger.OwnerKey]bool) {
 			r.movements.forget(owner)
 		}
 	}
+	for owner := range r.counted {
+		if !there[owner] {
+			r.replaceCounts(owner, nil)
+		}
+	}
 	for owner, was := range r.reported {
 		if !there[owner] {
 			r.setDistance(owner, distance{of: was.of})
@@ -195,7 +202,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []observed.Pod) {
 		if !slices.ContainsFunc(records, func(r observed.Pod) bool { return r.Node == "" }) {
 			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
-		h.replacing, h.held, h.elsewhere, h.hindrance = false, nil, layout.Elsewhere{}, nil
+		h.replacing, h.held, h.elsewhere, h.hindrance, h.pinned = false, nil, layout.Elsewhere{}, nil, nil
 	}
 }
 

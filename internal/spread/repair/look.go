@@ -123,7 +123,27 @@ type sight struct {
 	foreign bool
 	first   time.Time // when the first pod was created that has its seat by this policy
 	large   string    // a pod without room for a seat, or ""
+	pinned  []pinned  // the pods without a seat that choose their nodes themselves
 	gated   bool      // a pod waits at the gate
+}
+
+// pinned is a pod that chooses its nodes itself, by its index, and how.
+type pinned struct {
+	at int
+	by string
+}
+
+// hindrance says that pods get no seat because they choose their nodes themselves, or nil.
+func (s *sight) hindrance() (h *stowage.Hindrance) {
+	for _, one := range s.pinned {
+		if pod := &s.state.Pods[one.at]; !pod.Ours { // else it is adopted where it runs
+			if h == nil {
+				h = &stowage.Hindrance{Reason: stowage.HindrancePinned, Pod: pod.Name, Objects: []string{one.by}}
+			}
+			h.Count++
+		}
+	}
+	return h
 }
 
 // look reads the pods of a workload, with those that have no seat. It returns nil if the
@@ -160,6 +180,7 @@ func (r *run) look(ctx context.Context, t *turn) (_ *planner.State, _ []corev1.P
 	if soon, err = s.settle(ctx, scale); err != nil {
 		return nil, nil, 0, err
 	}
+	r.notePinned(owner, s.hindrance())
 	return s.state, s.pods, soon, nil
 }
 
@@ -180,6 +201,9 @@ func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
 		view.Held = cmp.Or(view.Held, "the API server may not ask Stowage about its successor")
 	}
 	s.state.Keep = s.state.Keep || pod.Spec.SchedulingGroup != nil
+	if by, is := placement.Pinned(created, s.policy.Strategy, nil); is && view.Seat.Pool < 0 {
+		s.pinned = append(s.pinned, pinned{len(s.pods), by})
+	}
 	if view.Seat.Pool < 0 {
 		s.gated = s.gated || created.Gated(stowage.SeatGate)
 		view.Ours = view.Ours && sent

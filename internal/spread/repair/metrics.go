@@ -17,6 +17,8 @@ type Metrics struct {
 	repairs        *prometheus.CounterVec
 	distance       *metrics.BoundedGauge
 	domainDistance *metrics.BoundedGauge
+	// desired, current and ready are the pods of each pool of a workload.
+	desired, current, ready *metrics.BoundedGauge
 }
 
 // The repairs of pods that stay. With those of package planner that remove pods, they are a metric label.
@@ -27,7 +29,13 @@ const (
 
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
+	ofPool := func(name, help string) *metrics.BoundedGauge {
+		return set.BoundedGauge("stowage_pool_"+name, help+", by the uppermost workload.", "namespace", "kind", "name", "pool")
+	}
 	m := &Metrics{
+		desired:        ofPool("desired_pods", "Pods that a pool should have of those that the workload asks for"),
+		current:        ofPool("current_pods", "Pods with a seat in a pool"),
+		ready:          ofPool("ready_pods", "Pods with a seat in a pool that are ready"),
 		repairs:        set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
 		distance:       set.BoundedGauge("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload.", "namespace", "kind", "name"),
 		domainDistance: set.BoundedGauge("stowage_spread_domain_distance", "Pods that are in a domain, such as a zone, that has too many of their pool's pods, by the uppermost workload.", "namespace", "kind", "name"),
@@ -45,6 +53,75 @@ func (r *run) outside(ctx context.Context, p *policy.Policy, pods []observed.Pod
 	return division.View{Layout: p.Layout, Nodes: nodes}.Outside(pods)
 }
 
+// poolName is what the metrics of a workload's pool are called by.
+type poolName struct {
+	workloadName
+	pool string
+}
+
+// poolCount is the pods of an owner, or of a workload, in a pool.
+type poolCount struct{ desired, current, ready int64 }
+
+// countPools publishes the pods of an owner in each pool, with those of the other owners of the same workload. A nil policy is for an owner that is
+// not divided any more.
+func (r *run) countPools(owner ledger.OwnerKey, p *policy.Policy, of workloadName, targets []int64, records []observed.Pod) {
+	now := map[poolName]poolCount{}
+	for i, target := range targets {
+		now[poolName{of, p.Pool(i).Name}] = poolCount{desired: target}
+	}
+	for i := range records {
+		if at, known := p.PoolKeyed(records[i].Pool); known {
+			name := poolName{of, p.Pool(at).Name}
+			c := now[name]
+			c.current++
+			if records[i].Ready {
+				c.ready++
+			}
+			now[name] = c
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.replaceCounts(owner, now)
+}
+
+// replaceCounts replaces the counts of an owner. The caller holds the lock.
+func (r *run) replaceCounts(owner ledger.OwnerKey, now map[poolName]poolCount) {
+	was := r.counted[owner]
+	for name, c := range was {
+		if now[name] != c {
+			r.addCount(name, poolCount{-c.desired, -c.current, -c.ready})
+		}
+	}
+	for name, c := range now {
+		if was[name] != c {
+			r.addCount(name, c)
+		}
+	}
+	if r.counted[owner] = now; len(now) == 0 {
+		delete(r.counted, owner)
+	}
+}
+
+func (r *run) addCount(name poolName, more poolCount) {
+	sum := r.sums[name]
+	sum.desired, sum.current, sum.ready = sum.desired+more.desired, sum.current+more.current, sum.ready+more.ready
+	if r.sums[name] = sum; sum == (poolCount{}) {
+		delete(r.sums, name)
+	}
+	r.Metrics.desired.Set(float64(sum.desired), name.namespace, name.kind, name.name, name.pool)
+	r.Metrics.current.Set(float64(sum.current), name.namespace, name.kind, name.name, name.pool)
+	r.Metrics.ready.Set(float64(sum.ready), name.namespace, name.kind, name.name, name.pool)
+}
+
+// nameOf is what the metrics of an owner's workload are called by. The policy may be nil.
+func nameOf(owner ledger.Owner, p *policy.Policy) workloadName {
+	if p != nil && p.Root != nil {
+		return workloadName{owner.Namespace, p.Root.Kind, p.Root.Name}
+	}
+	return workloadName{owner.Namespace, owner.Kind, owner.Name}
+}
+
 // workloadName is what the metric of a workload is called by.
 type workloadName struct{ namespace, kind, name string }
 
@@ -58,13 +135,9 @@ type distance struct {
 // report publishes the distance of an owner's pods from their targets, with those of the other owners of the same workload. The
 // policy may be nil if the distance is 0.
 func (r *run) report(owner ledger.Owner, p *policy.Policy, pods, elsewhere int64) {
-	of := workloadName{owner.Namespace, owner.Kind, owner.Name}
-	if p != nil && p.Root != nil {
-		of = workloadName{owner.Namespace, p.Root.Kind, p.Root.Name}
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.setDistance(owner.Key(), distance{of, pods, elsewhere})
+	r.setDistance(owner.Key(), distance{nameOf(owner, p), pods, elsewhere})
 }
 
 // setDistance replaces what is published of an owner. The caller holds the lock.

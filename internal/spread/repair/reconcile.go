@@ -91,6 +91,9 @@ func (r *run) begin(ctx context.Context, owner ledger.Owner) (t *turn, wait time
 func (r *run) leaveAlone(owner ledger.Owner, p *policy.Policy) {
 	r.forgetHeld(owner.Key())
 	r.report(owner, p, 0, 0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.replaceCounts(owner.Key(), nil)
 }
 
 // knowsEnough reports whether what the cache shows needs no close look. Then t.again is when to come back.
@@ -100,6 +103,10 @@ func (r *run) knowsEnough(t *turn) bool {
 		r.report(owner, p, plan.Distance()+missing+t.outside, plan.DomainSurplus)
 	}
 	counted := w != nil && w.Replicas >= 0
+	if counted {
+		plan := planner.Make(fromRecords(p, t.records, w.Replicas))
+		r.countPools(owner.Key(), p, nameOf(owner, p), plan.Targets, t.records)
+	}
 	if counted && w.Current != w.Replicas && !t.stuck {
 		plan := planner.Make(fromRecords(p, t.records, w.Replicas))
 		report(&plan, 0)

@@ -140,7 +140,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		},
 		work:            testkit.Queue[ledger.Owner](),
 		hindranceWrites: fair.NewLimiter[string](HindranceRate, HindranceRate),
-		since:           start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{}, policies: map[world.Object]change{},
+		since:           start, history: map[ledger.OwnerKey]*history{}, movements: newMovements(), reported: map[ledger.OwnerKey]distance{}, counted: map[ledger.OwnerKey]map[poolName]poolCount{}, sums: map[poolName]poolCount{}, policies: map[world.Object]change{},
 	}
 	b.term.Store(b.run)
 	statuses := &status.Controller{

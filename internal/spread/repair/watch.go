@@ -92,6 +92,11 @@ func (r *run) lookAtPolicies(ctx context.Context) {
 			r.Log.Error(err, "the workloads of a policy are not known; the next resync finds them", "namespace", t.Namespace, "kind", t.Kind, "name", t.Name)
 			continue
 		}
+		if len(owners) == 0 && !t.Watched() { // nothing shows the pods that were there before
+			if w, err := r.World.Workload(ctx, t.Namespace, t.Ref); err == nil && w != nil {
+				r.work.AddUnlessFailing(seats.OwnerOf(w))
+			}
+		}
 		for _, w := range owners {
 			if w.Current != 0 {
 				r.work.AddUnlessFailing(seats.OwnerOf(w))

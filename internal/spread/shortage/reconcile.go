@@ -148,7 +148,7 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 	case v.state == nil:
 		is.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: string(w.UID), OwnerReferences: owners}
 		err = r.Uncached.Create(ctx, &is)
-	case empty && len(v.state.Status.Hindrances) == 0:
+	case empty && r.unused(v.state):
 		err = r.delete(ctx, v.state)
 	case saysTheSame(v.state, &is):
 		return unchanged, nil
@@ -182,13 +182,21 @@ func saysTheSame(a, b *stowage.PoolState) bool {
 // remove removes the state of a workload that has no policy, or one for which nothing is recorded.
 func (r *run) remove(ctx context.Context, w world.Object) error {
 	state, err := r.World.PoolState(ctx, w.Namespace, w.UID)
-	if err != nil || state == nil || len(state.Status.Hindrances) > 0 { // repair takes these away first
+	if err != nil || state == nil || !r.unused(state) {
 		return err
 	}
 	if err := r.delete(ctx, state); !apierrors.IsConflict(err) {
 		return client.IgnoreNotFound(err)
 	}
 	return nil
+}
+
+// unusedAfter is how long a PoolState stays that was created for what repair is about to write into its status.
+const unusedAfter = 10 * time.Second
+
+// unused reports whether nobody but this controller needs a PoolState.
+func (r *run) unused(state *stowage.PoolState) bool {
+	return len(state.Status.Hindrances) == 0 && (len(state.Pools)+len(state.Unsuitable)+len(state.Ordinals) > 0 || r.Clock.Since(state.CreationTimestamp.Time) > unusedAfter)
 }
 
 func (r *run) delete(ctx context.Context, state *stowage.PoolState) error {

@@ -29,11 +29,11 @@ var reasons = map[finding.Reason]stowage.ConditionReason{
 	finding.PoolRemoved: stowage.ReasonWithoutSeat, finding.WithoutSeat: stowage.ReasonWithoutSeat,
 	finding.EvictionRefused: stowage.ConditionReason(finding.EvictionRefused), finding.NoRoomForRebalance: stowage.ConditionReason(finding.NoRoomForRebalance),
 	finding.RolloutUnfinished: stowage.ConditionReason(finding.RolloutUnfinished), finding.RepairInVain: stowage.ConditionReason(finding.RepairInVain),
-	finding.PodHeld: stowage.ConditionReason(finding.PodHeld),
+	finding.PodHeld: stowage.ConditionReason(finding.PodHeld), finding.PodsChooseNodes: stowage.ConditionReason(finding.PodsChooseNodes),
 }
 
 // noted are what the condition says of pods beside the first cause.
-var noted = map[finding.Reason]bool{finding.ForeignCost: true, finding.HeldByVolume: true, finding.PoolsPreferred: true, finding.PoolUnsuitable: true}
+var noted = map[finding.Reason]bool{finding.ForeignCost: true, finding.HeldByVolume: true, finding.PodsStay: true, finding.PoolsPreferred: true, finding.PoolUnsuitable: true}
 
 // balanced returns the condition Balanced of a target: whether each pool has the pods that it should have. If not, it has the first cause, with
 // the remedy. What else is to be known of the pods follows.

@@ -83,6 +83,11 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 			return err
 		} else if w == nil {
 			return none(stowage.ReasonNotFound, "there is no %s %q in namespace %q that Stowage can see", target.Kind, target.Name, d.Namespace)
+		} else if !w.Watched() {
+			set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
+			st.Current, st.Desired, st.Ready, st.Pools = "", "", "", nil
+			set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonNoPods, "no pod of it has a seat, so none is counted; pods that were there before get one when they are created again")
+			return nil
 		}
 	}
 	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)

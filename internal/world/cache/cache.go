@@ -149,6 +149,16 @@ type Features struct {
 // Nodes reports whether nodes are watched.
 func (f Features) Nodes() bool { return f.Sizing || f.Controllers && (f.Spread || f.Capacity) }
 
+// Kinds are those that a feature that is on needs.
+func (f Features) Kinds() (out []client.Object) {
+	for kind, needed := range f.watched() {
+		if needed {
+			out = append(out, kind)
+		}
+	}
+	return out
+}
+
 // watched returns the kinds of [Options], and whether a feature that is on needs them.
 func (f Features) watched() map[client.Object]bool {
 	peers := f.PeerPods && f.Webhook

@@ -1,0 +1,141 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+)
+
+// cells lists the nodes of pools, or of domains of them, once each. Few pods wait, so that few nodes are read whole.
+type cells struct {
+	*Inspector
+	by map[string][]corev1.Node
+}
+
+func (i *Inspector) newCells() *cells { return &cells{Inspector: i, by: map[string][]corev1.Node{}} }
+
+// nodes returns the nodes with some labels, and false where they may not be read.
+func (c *cells) nodes(ctx context.Context, selected labels.Set) ([]corev1.Node, bool) {
+	key := selected.String()
+	nodes, known := c.by[key]
+	if !known {
+		nodes = []corev1.Node{}
+		err := each(ctx, c.Inspector, &corev1.NodeList{}, func(n *corev1.Node) {
+			kept := corev1.Node{}
+			kept.Name, kept.Labels, kept.CreationTimestamp, kept.Spec = n.Name, n.Labels, n.CreationTimestamp, n.Spec
+			kept.Status.Allocatable, kept.Status.Conditions = n.Status.Allocatable, n.Status.Conditions
+			nodes = append(nodes, kept)
+		}, client.MatchingLabels(selected))
+		if err != nil {
+			nodes = nil
+		}
+		c.by[key] = nodes
+	}
+	return nodes, nodes != nil
+}
+
+// waitsFor returns what a pod waits for, if its policy or what Stowage made of it is the reason. The policy may be nil, and so may the nodes.
+func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) (finding.Reason, finding.Values) {
+	switch {
+	case p != nil && p.Layout != nil && !nodes.fit(pod):
+		return finding.FitsNoNode, misfitOf(pod, p, nodes)
+	case c.vmsOf(pod) > 0 && !nodes.fit(pod):
+		return finding.FitsNoNode, finding.Values{VM: true, Other: runtimeClass(pod)}
+	case c.vmsOf(pod) > 0:
+		return finding.NoFreeVM, finding.Values{Other: c.limitConfigMap()}
+	case pod.Labels[stowage.SizedByLabel] != "":
+		return finding.NoRoomForSize, finding.Values{Other: pod.Labels[stowage.SizedByLabel]}
+	case pod.Labels[stowage.SeatLabel] != "":
+		return c.inPool(ctx, pod, p)
+	}
+	return "", finding.Values{}
+}
+
+// inPool returns why a pod with a seat waits, where nodes of its pool are as it selects them.
+func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy) (finding.Reason, finding.Values) {
+	v := finding.Values{Pool: pod.Labels[stowage.PoolLabel]}
+	if p == nil || p.Layout == nil {
+		return finding.NoRoomInPool, v
+	}
+	n, known := p.PoolKeyed(poolOf(pod))
+	if !known {
+		return finding.NoRoomInPool, v
+	}
+	v = p.Values()
+	domain, has := p.DomainNamed(pod.Labels[stowage.DomainLabel])
+	if !has || p.Domains() == nil {
+		domain = -1
+	}
+	v.Pool = p.Pool(n).Name
+	selected := labels.Set(p.NodeSelector(n, domain))
+	if nodes, readable := c.nodes(ctx, selected); readable && len(nodes) > 0 {
+		answer := nodefit.Judge(pod, nodefit.Volumes{Unknown: len(podstatus.VolumeClaims(&pod.Spec)) > 0}, &nodefit.Cell{Labels: selected, Nodes: nodes, Now: c.Clock.Now()})
+		if answer.Verdict == nodefit.Never {
+			v.Text, v.Filter = answer.Why, answer.Filter
+			if answer.Filter == nodefit.BySize {
+				v.Text = sizes(pod, nodes)
+			}
+			return finding.PoolNotForPods, v
+		}
+		if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !n.Spec.Unschedulable }) {
+			v.Count = int64(len(nodes))
+			return finding.NodesCordoned, v
+		}
+	}
+	if since := podstatus.UnschedulableSince(pod); p.Spill != nil && p.Spill[n].After > 0 && !since.IsZero() {
+		v.At = since.Add(p.Spill[n].After).UTC().Format(time.TimeOnly)
+	}
+	return finding.NoRoomInPool, v
+}
+
+// sizes says of which resource a pod asks for more than each node has, and how much both are.
+func sizes(pod *corev1.Pod, nodes []corev1.Node) string {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	for _, name := range slices.Sorted(func(yield func(corev1.ResourceName) bool) {
+		for name := range requests {
+			if !yield(name) {
+				return
+			}
+		}
+	}) {
+		asked, most := requests[name], resource.Quantity{}
+		for i := range nodes {
+			if has := nodes[i].Status.Allocatable[name]; has.Cmp(most) > 0 {
+				most = has
+			}
+		}
+		if asked.Cmp(most) > 0 {
+			return fmt.Sprintf("a pod asks for %s of %s, and the largest node there has %s", asked.String(), name, most.String())
+		}
+	}
+	return "the pods are too large for each node there"
+}
+
+// misfitOf returns why no node is as a pod of a policy asks.
+func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) finding.Values {
+	n, seated := p.PoolKeyed(poolOf(pod))
+	if !seated {
+		return finding.Values{} // the pod template chooses nodes itself
+	}
+	name, selected := p.Pool(n).Name, labels.Set(p.Pool(n).Labels)
+	if domain, has := p.DomainNamed(pod.Labels[stowage.DomainLabel]); has && p.Domains() != nil && nodes.have(selected) {
+		name, selected = name+" in "+pod.Labels[stowage.DomainLabel], p.NodeSelector(n, domain)
+	}
+	if nodes.have(selected) {
+		return finding.Values{Pool: name}
+	}
+	return finding.Values{Pool: name, Labels: selected.String(), Source: p.Source}
+}
