@@ -86,6 +86,9 @@ var ofPeerPods = map[Reason]row{
 		means:    "A peer pod waits, because no node has a free VM.",
 		sentence: always("no free VM"),
 		remedy: func(f *Finding) string {
+			if f.Objects != "" {
+				return fmt.Sprintf("raise the annotation %s of %s, which wins over the ConfigMap, or add nodes", stowage.PeerPodsLimitAnnotation, f.Objects)
+			}
 			return fmt.Sprintf("raise %s in ConfigMap %s, add nodes, or see why the daemons that make VMs are not Ready", stowage.PeerPodsLimitKey, f.Other)
 		},
 		example: Finding{Namespace: "shop", Kind: "ReplicaSet", Name: "web-1", Values: Values{Other: "stowage/stowage-peerpods"}},

@@ -52,6 +52,7 @@ func (g *group) causes(r *Report) (waits bool) {
 		Namespace: g.Namespace, Kind: g.Kind, Name: g.Name, Values: g.policy.Values(), Pods: g.pods, Refused: g.failure, Overflow: g.overflow,
 		Adopted: g.adopted, Staying: g.staying, Adopting: g.adopting,
 	}
+	of.Outside = g.outsider
 	of.Values.Paused, of.Values.OnDelete = g.paused, g.onDelete
 	if g.state != nil {
 		of.Hindrances, of.Seen = g.state.Status.Hindrances, r.lastSeen(&g.state.Status)

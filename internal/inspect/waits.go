@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // cells lists the nodes of pools, or of domains of them, once each. Few pods wait, so that few nodes are read whole.
@@ -36,6 +38,7 @@ func (c *cells) nodes(ctx context.Context, selected labels.Set) ([]corev1.Node, 
 		err := each(ctx, c.Inspector, &corev1.NodeList{}, func(n *corev1.Node) {
 			kept := corev1.Node{}
 			kept.Name, kept.Labels, kept.CreationTimestamp, kept.Spec = n.Name, n.Labels, n.CreationTimestamp, n.Spec
+			kept.Annotations = world.Pick(n.Annotations, stowage.PeerPodsLimitAnnotation)
 			kept.Status.Allocatable, kept.Status.Conditions = n.Status.Allocatable, n.Status.Conditions
 			nodes = append(nodes, kept)
 		}, client.MatchingLabels(selected))
@@ -55,7 +58,7 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 	case c.vmsOf(pod) > 0 && !nodes.fit(pod):
 		return finding.FitsNoNode, finding.Values{VM: true, Other: runtimeClass(pod)}
 	case c.vmsOf(pod) > 0:
-		return finding.NoFreeVM, finding.Values{Other: c.limitConfigMap()}
+		return finding.NoFreeVM, finding.Values{Other: c.limitConfigMap(), Objects: c.ownLimits(ctx, pod)}
 	case pod.Labels[stowage.SizedByLabel] != "":
 		return finding.NoRoomForSize, finding.Values{Other: pod.Labels[stowage.SizedByLabel]}
 	case pod.Labels[stowage.SeatLabel] != "":
@@ -63,6 +66,21 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 	}
 	return "", finding.Values{}
 }
+
+// ownLimits names nodes that a peer pod selects and that have a limit of their own, which wins over that of the ConfigMap.
+func (c *cells) ownLimits(ctx context.Context, pod *corev1.Pod) string {
+	nodes, _ := c.nodes(ctx, pod.Spec.NodeSelector)
+	var names []string
+	for i := range nodes {
+		if _, own := nodes[i].Annotations[stowage.PeerPodsLimitAnnotation]; own && len(names) < mostNamed {
+			names = append(names, nodes[i].Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// mostNamed is how many nodes a sentence names.
+const mostNamed = 3
 
 // inPool returns why a pod with a seat waits, where nodes of its pool are as it selects them.
 func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy) (finding.Reason, finding.Values) {

@@ -198,6 +198,7 @@ type group struct {
 	adopting         int64
 	paused, onDelete bool
 	state            *stowage.PoolState // nil if there is none
+	outsider         string             // names a pod that is not in the pool of its seat
 	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy was last written and
 	// its namespace is known to be on, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
 	unanswered []time.Time
@@ -229,6 +230,7 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	adopting := all.adopting(p, m)
 	g.adopting += int64(len(adopting))
 	seated := g.AddPods(p.Whole(), append(all.viewOf(p, all.s.nodes).Pods(seen.Pods), adopting...))
+	g.outsider = cmp.Or(g.outsider, all.outsider(p, seen))
 	replicas := m.Replicas
 	if replicas < 0 {
 		replicas = seated
@@ -250,6 +252,24 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	g.Division.Unseated += unseated
 	g.overflow += without - unseated
 	return nil
+}
+
+// outsider names a pod whose node is not in the pool of its seat, and the label that the node lacks.
+func (all *groups) outsider(p *policy.Policy, seen observed.Owner) string {
+	for i := range seen.Pods {
+		pod := &seen.Pods[i]
+		pool, known := p.PoolKeyed(pod.Pool)
+		has := all.s.nodes[pod.Node]
+		if !known || pod.Node == "" || has == nil || p.HasNode(pool, has) {
+			continue
+		}
+		for _, key := range p.Strategy.Keys(pool) {
+			if want := p.Pool(pool).Labels[key]; has[key] != want {
+				return fmt.Sprintf("such as %s on node %s, which has %s=%s and not %s", pod.Name, pod.Node, key, has[key], want)
+			}
+		}
+	}
+	return ""
 }
 
 // adopting returns the pods without a seat that Stowage gives one where they run, as a division counts them.

@@ -257,7 +257,7 @@ func TestExplain(t *testing.T) {
 		}
 	})
 	t.Run("no such pod", func(t *testing.T) {
-		if _, errs, exit := explain(t, n.Namespace, "nope"); exit != 1 || !strings.Contains(errs, `pods "nope" not found`) {
+		if _, errs, exit := explain(t, n.Namespace, "nope"); exit != 2 || !strings.Contains(errs, `pods "nope" not found`) {
 			t.Errorf("exit status %d: %s", exit, errs)
 		}
 	})

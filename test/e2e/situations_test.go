@@ -276,11 +276,7 @@ func (tc situation) run(t *testing.T) {
 		want = 0
 	}
 	last := ""
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(last)
-		}
-	})
+	t.Cleanup(func() { t.Log(last) })
 	says := func(what string, exit int, parts []string, args ...string) {
 		t.Helper()
 		suite.EventuallyWithin(t, 2*time.Minute, what, func() (bool, error) {

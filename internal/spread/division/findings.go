@@ -25,6 +25,8 @@ type Workload struct {
 	Hindrances []stowage.Hindrance
 	// Seen says when they were seen, if that is long ago.
 	Seen string
+	// Outside names a pod that is not in the pool of its seat, and may be empty.
+	Outside string
 	// Adopted are the pods that ran before they got their seat, by the key of their pool. Staying are those without a seat that may be kept where
 	// they run.
 	Adopted map[string]int64
@@ -87,7 +89,9 @@ func (f *findings) ends() {
 
 // places adds where pods are that should be elsewhere, and what keeps them there.
 func (f *findings) places() {
-	f.count(finding.OutsidePool, f.Outside())
+	if n := f.Division.Outside(); n > 0 {
+		f.add(finding.OutsidePool, func(v *finding.Values) { v.Count, v.Text = n, f.of.Outside })
+	}
 	over, w := f.Over(), f.of
 	if !f.settled {
 		over = nil

@@ -25,7 +25,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
-	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
 // A hindrance is what keeps a pod that is to move from moving. A view cannot compute it. So the leader stores those that last in the status of the
@@ -42,7 +41,8 @@ const (
 	// inheritedFor is how long a leader keeps what an earlier one has stored, before it knows better.
 	inheritedFor = 2 * time.Minute
 	// mostHindrances is how many are stored of one workload, mostBudgets how many PodDisruptionBudgets one names, and mostForeign how many bytes it
-	// has of what somebody else says.
+	// has of what somebody else says. So many budgets are looked at, because tenants create them.
+	mostListed     = 500
 	mostHindrances = 16
 	mostBudgets    = 4
 	mostForeign    = 1024
@@ -127,15 +127,15 @@ func noRemoval(p *policy.Policy, state *planner.State, plan *planner.Plan) *stow
 // refusal is why the API server refused to evict a pod. It lists PodDisruptionBudgets, and is not asked otherwise.
 func (r *run) refusal(ctx context.Context, pod *corev1.Pod, why error) *stowage.Hindrance {
 	h := &stowage.Hindrance{Reason: stowage.HindranceEvictionRefused, Pod: pod.Name}
-	budgets := func(b *policyv1.PodDisruptionBudget) error {
-		s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if err == nil && s.Matches(labels.Set(pod.Labels)) && len(h.Objects) < mostBudgets {
-			h.Objects = append(h.Objects, b.Name)
-		}
-		return nil
-	}
-	if err := worldapi.Each(ctx, r.Uncached, &policyv1.PodDisruptionBudgetList{}, budgets, client.InNamespace(pod.Namespace)); err != nil {
+	var budgets policyv1.PodDisruptionBudgetList
+	if err := r.Uncached.List(ctx, &budgets, client.InNamespace(pod.Namespace), client.Limit(mostListed)); err != nil {
 		r.Log.Error(err, "which PodDisruptionBudgets refuse an eviction is not known", "namespace", pod.Namespace, "pod", pod.Name)
+	}
+	for i := range budgets.Items {
+		s, err := metav1.LabelSelectorAsSelector(budgets.Items[i].Spec.Selector)
+		if err == nil && s.Matches(labels.Set(pod.Labels)) && len(h.Objects) < mostBudgets {
+			h.Objects = append(h.Objects, budgets.Items[i].Name)
+		}
 	}
 	slices.Sort(h.Objects)
 	two := len(h.Objects) > 1 && !apierrors.IsForbidden(why) // the API server evicts no such pod

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
 
 // budget is a PodDisruptionBudget of the workload's pods.
@@ -137,5 +138,49 @@ func TestInheritedHindrances(t *testing.T) {
 	b.tellHindrances(t.Context())
 	if len(b.stored(t).Status.Hindrances) != 0 {
 		t.Error("it stays")
+	}
+}
+
+// The metrics of a pool have the pods of all owners of a workload, and forget an owner that is gone.
+func TestPoolMetrics(t *testing.T) {
+	b := newBench(t, append(workload(3), seated("x", "1", 1), seated("y", "1", 2), seated("z", "0", 1))...)
+	value := func(gauge, pool string) float64 {
+		t.Helper()
+		families, err := b.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if of := m.GetLabel(); f.GetName() == gauge && of[len(of)-1].GetValue() == pool {
+					return m.GetGauge().GetValue()
+				}
+			}
+		}
+		return 0
+	}
+	want := func(desired, current float64) {
+		t.Helper()
+		if d, c := value("stowage_pool_desired_pods", "1"), value("stowage_pool_current_pods", "1"); d != desired || c != current {
+			t.Errorf("pool 1 should have %v pods and has %v, want %v and %v", d, c, desired, current)
+		}
+	}
+	b.clock.Step(time.Minute)
+	if _, err := b.reconcile(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	want(2, 2)
+	name := poolName{workloadName{"ns", "ReplicaSet", "web-1"}, "1"}
+	other := ledger.OwnerKey{Namespace: "ns", UID: "other"}
+	b.replaceCounts(other, map[poolName]poolCount{name: {desired: 2, current: 1, ready: 1}})
+	want(4, 3)
+	b.replaceCounts(other, map[poolName]poolCount{name: {desired: 1, current: 1}})
+	want(3, 3)
+	b.replaceCounts(other, nil)
+	want(2, 2)
+	b.forget(map[ledger.OwnerKey]bool{})
+	want(0, 0)
+	if len(b.counted)+len(b.sums) > 0 {
+		t.Errorf("%v and %v are kept", b.counted, b.sums)
 	}
 }

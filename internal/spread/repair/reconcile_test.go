@@ -78,6 +78,7 @@ type bench struct {
 	volumes   atomic.Int64
 	forbidden string
 	refuse    error // evictions, if it is set
+	registry  *prometheus.Registry
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -128,7 +129,8 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 				return c.SubResource(name).Create(ctx, obj, sub, opts...)
 			},
 		}).Build()
-	set := metrics.NewSet(prometheus.NewRegistry())
+	b.registry = prometheus.NewRegistry()
+	set := metrics.NewSet(b.registry)
 	reader := worldcache.New(c, c, b.clock, worldcache.ForAdmission())
 	service := seats.New(seats.Options{API: noLedgers{}, Key: key, Writer: "w", Clock: b.clock, Log: logr.Discard(), Metrics: seats.NewMetrics(set)})
 	timing := DefaultTiming()
@@ -699,7 +701,7 @@ func TestBalancedSays(t *testing.T) {
 		"a quota allows no more pods": {edit: func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Replicas = new(int32(5))
 			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: q"}}
-		}, y: seated("y", "1", 1), reason: stowage.ReasonNotReached, text: "asks for 5 pods and has had 2 for minutes; those are put in order, and none is evicted: exceeded quota: q"},
+		}, y: seated("y", "1", 1), reason: "PodsRefused", text: "2 of 5 pods exist, because the API server refuses to create more: exceeded quota: q"},
 		"another writer's deletion cost": {edit: func(*appsv1.ReplicaSet) {}, y: costly, reason: stowage.ReasonBalanced, text: "1 pod(s) have a pod-deletion-cost that is not from Stowage"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ func inWords(shortages []spill.Shortage) string {
 
 // reasons are those of the condition Balanced, by the reason of the first finding.
 var reasons = map[finding.Reason]stowage.ConditionReason{
-	finding.PodsPending: stowage.ReasonPodsPending, finding.PoolExhausted: stowage.ReasonSpilled, finding.NotReached: stowage.ReasonNotReached,
+	finding.PodsPending: stowage.ReasonPodsPending, finding.PoolExhausted: stowage.ReasonSpilled, finding.NotReached: stowage.ReasonNotReached, finding.PodsRefused: stowage.ConditionReason(finding.PodsRefused),
 	finding.Progressing: stowage.ReasonProgressing, finding.OutsidePool: stowage.ReasonOutsidePool, finding.OverTarget: stowage.ReasonOverTarget,
 	finding.PoolRemoved: stowage.ReasonWithoutSeat, finding.WithoutSeat: stowage.ReasonWithoutSeat,
 	finding.EvictionRefused: stowage.ConditionReason(finding.EvictionRefused), finding.NoRoomForRebalance: stowage.ConditionReason(finding.NoRoomForRebalance),
@@ -39,6 +39,9 @@ var noted = map[finding.Reason]bool{finding.ForeignCost: true, finding.HeldByVol
 // the remedy. What else is to be known of the pods follows.
 func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said said) (metav1.ConditionStatus, stowage.ConditionReason, string) {
 	w := &divisions.Workload{Namespace: of.Namespace, Kind: of.Kind, Name: of.Name, Values: p.Values(), Pods: d.Replicas, Stuck: said.stuck, Hindrances: said.hindrances}
+	if said.refused != "" {
+		w.Refused, w.Pods = said.refused, said.pods
+	}
 	w.Soft, w.Unsuitable = p.Misfits()
 	status, reason, text := metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have"
 	var notes []string

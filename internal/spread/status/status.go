@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -164,6 +165,8 @@ func (c *Controller) leftAlone(ctx context.Context, namespace string, owners []*
 // said is what repair says of the owners of a workload's pods. One may not reach its count, and some pods cannot move that should.
 type said struct {
 	stuck      string
+	refused    string // why the API server refuses to create more
+	pods       int64  // that there are
 	hindrances []stowage.Hindrance
 }
 
@@ -189,11 +192,12 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			say.stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
-			if o.Failure != "" {
-				say.stuck += ": " + o.Failure
-			}
 		}
 		say.hindrances = append(say.hindrances, c.Progress.Hindrances(owner.Key())...)
+		say.pods += current
+		if current < replicas {
+			say.refused = cmp.Or(say.refused, o.Failure)
+		}
 		d.Moving = d.Moving || replicas != current || c.Progress.Moving(owner.Key())
 		d.Unseated += max(0, min(seats, current)-seated) // of the pods that there are
 	}
