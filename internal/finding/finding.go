@@ -123,7 +123,7 @@ func (f *Finding) orEvict() string {
 		return ""
 	}
 	if f.Annotated {
-		return fmt.Sprintf(", or set the annotation %s: Evict", stowage.RebalanceAnnotation)
+		return fmt.Sprintf(", or set the annotation %s: Evict beside the strategy", stowage.RebalanceAnnotation)
 	}
 	return ", or set rebalance: Evict in " + f.Source
 }

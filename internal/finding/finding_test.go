@@ -75,11 +75,11 @@ func TestSentences(t *testing.T) {
 		f    *Finding
 		want string
 	}{
-		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Annotated: true, Staying: 9}), "pool a has 3 pods, and 2 are due; " + rollOut + ", or set the annotation stowage.dev/rebalance: Evict"},
-		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Source: "SpreadPolicy p", Adopted: 1}), "pool a has 3 pods, and 2 are due: 1 of them ran there before they got a seat; " + rollOut + ", or set rebalance: Evict in SpreadPolicy p"},
-		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Evict: true, Staying: 2}), "pool a has 3 pods, and 2 are due; wait: Stowage evicts one pod after the other"},
-		{web(PodHeld, Values{Pool: "a", Count: 3, Of: 2, Text: "1 stays"}), "pool a has 3 pods, and 2 are due: 1 stays; none is needed; to move them, " + rollOut},
-		{web(EvictionRefused, Values{Pool: "a", Count: 3, Of: 2, Other: "x", Objects: "b and c", Several: true}), "pool a has 3 pods, and 2 are due: the eviction of pod x has been refused: by PodDisruptionBudgets b and c; have one PodDisruptionBudget select the pods, because the API server evicts no pod that two select; or " + rollOut},
+		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Annotated: true, Staying: 9}), "pool a has 3 pods and should have 2; " + rollOut + ", or set the annotation stowage.dev/rebalance: Evict beside the strategy"},
+		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Source: "SpreadPolicy p", Adopted: 1}), "pool a has 3 pods and should have 2: 1 of them were there before Stowage divided them; " + rollOut + ", or set rebalance: Evict in SpreadPolicy p"},
+		{web(OverTarget, Values{Pool: "a", Count: 3, Of: 2, Evict: true, Staying: 2}), "pool a has 3 pods and should have 2; wait: Stowage evicts one pod after the other"},
+		{web(PodHeld, Values{Pool: "a", Count: 3, Of: 2, Text: "1 stays"}), "pool a has 3 pods and should have 2: 1 stays; none is needed; to move them, " + rollOut},
+		{web(EvictionRefused, Values{Pool: "a", Count: 3, Of: 2, Other: "x", Objects: "b and c", Several: true}), "pool a has 3 pods and should have 2: the eviction of pod x has been refused: by PodDisruptionBudgets b and c; have one PodDisruptionBudget select the pods, because the API server evicts no pod that two select; or " + rollOut},
 		{web(EvictionRefused, Values{Other: "x", Objects: "b", Since: "t", Seen: "last seen at u by v"}), "the eviction of pod x has been refused since t: by PodDisruptionBudget b (last seen at u by v); wait until it allows a disruption, or change it; or " + rollOut},
 		{web(EvictionRefused, Values{Other: "x", Text: "no"}), "the eviction of pod x has been refused: no; correct what refuses evictions, or " + rollOut},
 		{web(NoRoomForRebalance, Values{Objects: "b and c", Several: true, Since: "t"}), "no node of pools b and c has had room for another pod since t, so none is evicted; add nodes to that pool, or make room there; Stowage looks again by itself"},
@@ -91,9 +91,9 @@ func TestSentences(t *testing.T) {
 		{about("ReplicaSet", PoolRemoved, Values{Count: 1, Source: "x"}), "1 pod(s) are in a pool that was removed from the strategy; roll out: have its pods created again, or set rebalance: Evict in x"},
 		{about("ReplicaSet", PoolRemoved, Values{Count: 1, Evict: true}), "1 pod(s) are in a pool that was removed from the strategy; wait: Stowage evicts one pod after the other"},
 		{about("Job", PoolRemoved, Values{Count: 1, Evict: true}), "1 pod(s) are in a pool that was removed from the strategy; create the Job again: Stowage evicts none of its pods"},
-		{about("Job", OverTarget, Values{Pool: "a", Count: 3, Of: 2, Evict: true}), "pool a has 3 pods, and 2 are due; create the Job again: Stowage evicts none of its pods"},
+		{about("Job", OverTarget, Values{Pool: "a", Count: 3, Of: 2, Evict: true}), "pool a has 3 pods and should have 2; create the Job again: Stowage evicts none of its pods"},
 		{web(InvalidPolicy, Values{Source: "annotation of Deployment web", Text: "x"}), "the annotation of Deployment web is invalid, so that it divides no pods: x; correct the strategy"},
-		{&Finding{Reason: InvalidPolicy, Kind: "ClusterSpreadPolicy", Name: "p", Values: Values{Text: "x"}}, "is invalid, so that it divides no pods: x; kubectl edit clusterspreadpolicy p"},
+		{&Finding{Reason: InvalidPolicy, Kind: "ClusterSpreadPolicy", Name: "p", Values: Values{Text: "x"}}, "is invalid, so that it divides no pods: x; correct it, or delete it: kubectl edit clusterspreadpolicy p"},
 		{about("Pod", WebhookBypassed, Values{Other: "kata", Text: "vm"}), "RuntimeClass kata without vm: the webhook was bypassed; delete the pod and create it again"},
 		{about("Service", NoAnswer, Values{Missing: true}), "does not exist, and the registration names it; install it again, or correct the registration"},
 		{about("Service", NoAnswer, Values{Other: "stowage"}), "none of the 0 pod(s) behind it is ready; kubectl -n ns describe pods -l app.kubernetes.io/name=stowage"},

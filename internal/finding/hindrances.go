@@ -22,7 +22,7 @@ func (f *Finding) tooMany() string {
 	if f.Pool == "" {
 		return ""
 	}
-	return fmt.Sprintf("pool %s has %d pods, and %d are due: ", f.Pool, f.Count, f.Of)
+	return fmt.Sprintf("pool %s has %d pods and should have %d: ", f.Pool, f.Count, f.Of)
 }
 
 // since is since when it is so, as a part of a sentence.

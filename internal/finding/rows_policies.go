@@ -18,7 +18,7 @@ var ofPolicies = map[Reason]row{
 			if f.Source != "" {
 				return "correct the strategy"
 			}
-			return "kubectl " + ifElse(f.Namespace == "", "", "-n "+f.Namespace+" ") + "edit " + strings.ToLower(f.Kind) + " " + f.Name
+			return "correct it, or delete it: kubectl " + ifElse(f.Namespace == "", "", "-n "+f.Namespace+" ") + "edit " + strings.ToLower(f.Kind) + " " + f.Name
 		},
 		example: Finding{Namespace: "shop", Kind: "PodDistributor", Name: "web", Values: Values{Text: "spec.distribution: every weight is 0"}},
 	},

@@ -34,7 +34,7 @@ var ofWorkloads = map[Reason]row{
 		sentence: func(f *Finding) string {
 			return fmt.Sprintf("%d of %d pods exist, because the API server refuses to create more: %s", f.Count, f.Of, f.Text)
 		},
-		remedy:  always("correct what the message names: the pod template, or a quota, LimitRange or admission policy"),
+		remedy:  always("correct what the message names: the pod template, a quota, LimitRange or admission policy, or an object that is missing; Stowage refuses no pod"),
 		example: of(Values{Count: 2, Of: 5, Text: "exceeded quota: pods"}),
 	},
 	NotReached: {
@@ -63,9 +63,9 @@ var ofWorkloads = map[Reason]row{
 	OverTarget: {
 		means: "A pool has too many pods.",
 		sentence: func(f *Finding) string {
-			text := fmt.Sprintf("pool %s has %d pods, and %d are due", f.Pool, f.Count, f.Of)
+			text := fmt.Sprintf("pool %s has %d pods and should have %d", f.Pool, f.Count, f.Of)
 			if f.Adopted > 0 {
-				text += fmt.Sprintf(": %d of them ran there before they got a seat", f.Adopted)
+				text += fmt.Sprintf(": %d of them were there before Stowage divided them", f.Adopted)
 			}
 			return text
 		},

@@ -199,7 +199,7 @@ func (h *Health) text() string {
 		}[h.Level]))
 	}
 	if h.AuthorityUntil != nil {
-		parts = append(parts, "certificate authority until "+h.AuthorityUntil.UTC().Format(time.DateOnly))
+		parts = append(parts, "certificate authority valid until "+h.AuthorityUntil.UTC().Format(time.DateOnly))
 	}
 	if h.Version != "" {
 		parts = append(parts, "version "+h.Version)

@@ -148,7 +148,7 @@ func TestStatus(t *testing.T) {
 	}{
 		"an empty cluster":                  {nil, true, []string{"nothing"}},
 		"each pool has its own":             {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, nil)}, true, []string{"ReplicaSet/web", "Everything is as it should be"}},
-		"too many in a pool":                {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil)}, false, []string{"pool 0 has 2 pods, and 1 are due", "roll out"}},
+		"too many in a pool":                {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil)}, false, []string{"pool 0 has 2 pods and should have 1", "roll out"}},
 		"a deletion cost of another writer": {[]client.Object{web(2, nil), pod("y", "1", 1, nil), pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "7" })}, true, []string{"1 pod(s) have a pod-deletion-cost that is not from Stowage"}},
 		"a pod without a seat":              {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "", 0, nil)}, false, []string{"1 pod(s) have no seat"}},
 		"a pod that is missing":             {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"1 pods exist, and 2 are asked for"}},
@@ -331,7 +331,7 @@ func TestProblems(t *testing.T) {
 		"a quota refuses pods": {objects: []client.Object{web(2, func(rs *appsv1.ReplicaSet) {
 			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: none"}}
 		}), pod("x", "0", 1, nil)}, want: []string{"ReplicaSet/web: 1 of 2 pods exist, because the API server refuses to create more: exceeded quota: none"}},
-		"pods that were adopted": {objects: []client.Object{web(2, nil), adopted("x", 1), adopted("y", 2)}, want: []string{"ReplicaSet/web: pool 0 has 2 pods, and 1 are due: 2 of them ran there before they got a seat"}},
+		"pods that were adopted": {objects: []client.Object{web(2, nil), adopted("x", 1), adopted("y", 2)}, want: []string{"ReplicaSet/web: pool 0 has 2 pods and should have 1: 2 of them were there before Stowage divided them"}},
 		"a setting that is ignored": {objects: []client.Object{web(1, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Annotations[stowage.RepairAnnotation] = "Recreat"
 		}), pod("x", "1", 1, nil)}, want: []string{`ReplicaSet/web: stowage.dev/repair is "Recreat" and is ignored`}},

@@ -136,7 +136,7 @@ func sizes(pod *corev1.Pod, nodes []corev1.Node) string {
 			}
 		}
 		if asked.Cmp(most) > 0 {
-			return fmt.Sprintf("a pod asks for %s of %s, and the largest node there has %s", asked.String(), name, most.String())
+			return fmt.Sprintf("each pod requests %s of %s, and the largest node there has %s allocatable", asked.String(), name, most.String())
 		}
 	}
 	return "the pods are too large for each node there"
@@ -150,7 +150,7 @@ func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) finding.Value
 	}
 	name, selected := p.Pool(n).Name, labels.Set(p.Pool(n).Labels)
 	if domain, has := p.DomainNamed(pod.Labels[stowage.DomainLabel]); has && p.Domains() != nil && nodes.have(selected) {
-		name, selected = name+" in "+pod.Labels[stowage.DomainLabel], p.NodeSelector(n, domain)
+		name, selected = name+" in domain "+pod.Labels[stowage.DomainLabel], p.NodeSelector(n, domain)
 	}
 	if nodes.have(selected) {
 		return finding.Values{Pool: name}

@@ -145,7 +145,7 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	if answer.Mode != stowage.ModeEnforce {
 		why := "left alone on purpose: " + answer.Text()
 		if len(answer.Warnings) > 0 {
-			why = "left alone, because its mode is no mode"
+			why = "left alone, because what is written as its mode is taken as Audit"
 		}
 		g.idle = cmp.Or(g.idle, why)
 		return nil
@@ -263,7 +263,7 @@ func (all *groups) outsider(p *policy.Policy, seen observed.Owner) string {
 		if !known || pod.Node == "" || has == nil || p.HasNode(pool, has) {
 			continue
 		}
-		for _, key := range p.Strategy.Keys(pool) {
+		for _, key := range p.Keys(pool) {
 			if want := p.Pool(pool).Labels[key]; has[key] != want {
 				return fmt.Sprintf("such as %s on node %s, which has %s=%s and not %s", pod.Name, pod.Node, key, has[key], want)
 			}

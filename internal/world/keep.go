@@ -81,7 +81,10 @@ const maxFailure = 256
 func failureOf(rs *appsv1.ReplicaSet) string {
 	for i := range rs.Status.Conditions {
 		if c := &rs.Status.Conditions[i]; c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
-			return strings.ToValidUTF8(strings.Clone(c.Message[:min(len(c.Message), maxFailure)]), "")
+			if len(c.Message) > maxFailure {
+				return strings.ToValidUTF8(strings.Clone(c.Message[:maxFailure-3]), "") + "..."
+			}
+			return strings.ToValidUTF8(strings.Clone(c.Message), "")
 		}
 	}
 	return ""

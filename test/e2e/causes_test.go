@@ -92,7 +92,7 @@ func TestHindrances(t *testing.T) {
 	for name, tc := range map[string]situation{
 		"a budget of 0": {make: func(t *testing.T, n *tenant) {
 			n.swapped(t, func() { n.budget(t, "none", 0) })
-		}, want: []string{"pool spot has 4 pods, and 1 are due: the eviction of pod web-", "by PodDisruptionBudget none", "→ wait until it allows a disruption, or change it; or roll out"},
+		}, want: []string{"pool spot has 4 pods and should have 1: the eviction of pod web-", "by PodDisruptionBudget none", "→ wait until it allows a disruption, or change it; or roll out"},
 			explain: []string{"deployment/web", "by PodDisruptionBudget none"}, condition: "EvictionRefused", event: "EvictionRefused"},
 		"two budgets": {make: func(t *testing.T, n *tenant) { // d10
 			n.swapped(t, func() { n.budget(t, "one", 1); n.budget(t, "two", 1) })
@@ -136,7 +136,7 @@ func TestHindrances(t *testing.T) {
 			})))
 			n.InPools(t, "web", "od=1 spot=4")
 			n.swap(t, "web")
-		}, want: []string{"pool spot has 4 pods, and 1 are due: no node of pool od has had room for another pod since ", "→ add nodes to that pool, or make room there"},
+		}, want: []string{"pool spot has 4 pods and should have 1: no node of pool od has had room for another pod since ", "→ add nodes to that pool, or make room there"},
 			condition: "NoRoomForRebalance", event: "NoRoomForRebalance"},
 		"pods that another policy pins": {make: func(t *testing.T, n *tenant) { // d9
 			n.pins(t, fmt.Sprintf(`{%q: %q}`, "shortage-test", n.Namespace+".spot"))
@@ -166,7 +166,7 @@ func TestCauses(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]situation{
-		"a CronJob":                 {make: target("batch/v1", "CronJob"), want: []string{"spec.target.kind is CronJob, whose pods are never divided"}}, // d8
+		"a CronJob":                 {make: target("batch/v1", "CronJob"), want: []string{"spec.target.kind is CronJob, and the pods of its Jobs are never divided"}}, // d8
 		"a Service":                 {make: target("v1", "Service"), want: []string{"spec.target.kind is Service of v1, which has no pods to divide"}},
 		"a Pod":                     {make: target("v1", "Pod"), want: []string{"spec.target.kind is Pod of v1, which has no pods to divide"}},
 		"a version that is gone":    {make: target("extensions/v1beta1", "Deployment"), want: []string{"spec.target.apiVersion is extensions/v1beta1, which no API server has any more; write apps/v1"}},
@@ -192,7 +192,7 @@ func TestCauses(t *testing.T) {
 				s.Across = &versprei.Across{TopologyKey: "zone-of-" + n.Namespace, Domains: []versprei.Domain{{Value: "moon"}}}
 				s.Distribution[0].Spill, s.Distribution[1].Spill = nil, nil
 			})))
-		}, want: []string{" in moon (", "no node has the labels of pool "}},
+		}, want: []string{" in domain moon (", "no node has the labels of pool "}},
 		"a taint of all nodes": {make: func(t *testing.T, n *tenant) {
 			n.PoolNode(t, "od", "1", 20)
 			spot := n.PoolNode(t, "spot", "1", 20)
@@ -205,7 +205,7 @@ func TestCauses(t *testing.T) {
 			d := n.Shortage(t, "web", 5, nil)
 			d.Spec.Template.Spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=3")
 			must(t, n.Create(t.Context(), d))
-		}, want: []string{"no node of pool spot could take them: a pod asks for 3 of cpu, and the largest node there has 2", "→ lower what the pods ask for, or add larger nodes to the pool"}},
+		}, want: []string{"no node of pool spot could take them: each pod requests 3 of cpu, and the largest node there has 2 allocatable", "→ lower what the pods ask for, or add larger nodes to the pool"}},
 		"all nodes are cordoned": {make: func(t *testing.T, n *tenant) {
 			n.PoolNode(t, "od", "1", 20)
 			spot := n.PoolNode(t, "spot", "1", 20)

@@ -60,7 +60,7 @@ func TestSituations(t *testing.T) {
 		"a misspelt mode of a namespace": {labels: []string{stowage.ModeKey + "=Audti"}, make: func(t *testing.T, n *tenant) { deploy(t, n, 2, nil) },
 			want: []string{`stowage.dev/mode is "Audti" and is taken as Audit`, "→ correct or remove it in metadata.labels"}},
 		"a misspelt failure policy": {labels: []string{stowage.FailurePolicyLabel + "=fail"}, make: func(t *testing.T, n *tenant) { deploy(t, n, 2, nil) },
-			want: []string{`stowage.dev/failure-policy is "fail" and has no effect; it must be Fail, or Ignore`}},
+			want: []string{`stowage.dev/failure-policy is "fail" and has no effect; it must be Fail or Ignore`}},
 		"a misspelt mode of pods": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, template(stowage.ModeKey, "on")) },
 			want: []string{`Deployment/web: stowage.dev/mode is "on" and is taken as Audit`}},
 		"a mode of a Deployment": {make: func(t *testing.T, n *tenant) { deploy(t, n, 2, own(stowage.ModeKey, "Off")) },
@@ -127,7 +127,7 @@ func TestSituations(t *testing.T) {
 			n.Ready(t, "web", 5)
 			strategy := fmt.Sprintf("shortage-test=%[1]s.od,weight=20:shortage-test=%[1]s.spot,weight=80", n.Namespace)
 			must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAliasAnnotation, strategy))))
-		}, want: []string{"pool 0 has 5 pods, and 1 are due: 5 of them ran there before they got a seat", "→ roll out (kubectl -n ", "rollout restart deployment/web), or set the annotation stowage.dev/rebalance: Evict"}},
+		}, want: []string{"pool 0 has 5 pods and should have 1: 5 of them were there before Stowage divided them", "→ roll out (kubectl -n ", "rollout restart deployment/web), or set the annotation stowage.dev/rebalance: Evict"}},
 		"pods without a seat": {make: func(t *testing.T, n *tenant) {
 			d := n.Deployment("web", 3, map[string]string{stowage.RepairAnnotation: string(stowage.RepairOff)})
 			must(t, n.Create(t.Context(), d))

@@ -206,7 +206,7 @@ func (f *findings) mode(m feature.Metadata) {
 // failurePolicy checks the label by which a namespace asks for exactness at the price of a dependency.
 func (f *findings) failurePolicy(m feature.Metadata) {
 	if v, ok := m.Labels[stowage.FailurePolicyLabel]; ok && v != "Fail" && v != "Ignore" {
-		f.add("labels", "%s is %q and has no effect; it must be Fail, or Ignore", stowage.FailurePolicyLabel, v)
+		f.add("labels", "%s is %q and has no effect; it must be Fail or Ignore", stowage.FailurePolicyLabel, v)
 	}
 	if _, ok := m.Annotations[stowage.FailurePolicyLabel]; ok {
 		f.add("annotations", "%s has no effect as an annotation; write it as a label", stowage.FailurePolicyLabel).Fix = "move it to metadata.labels"

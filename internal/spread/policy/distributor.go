@@ -49,7 +49,7 @@ func checkGroup(apiVersion, kind string) error {
 	case group == "extensions", group == "apps" && version != "v1":
 		return fmt.Errorf("spec.target.apiVersion is %s, which no API server has any more; write apps/v1", apiVersion)
 	case kind == "CronJob":
-		return errors.New("spec.target.kind is CronJob, whose pods are never divided; only those of a Job that a PodDistributor names are")
+		return errors.New("spec.target.kind is CronJob, and the pods of its Jobs are never divided; name a Deployment, ReplicaSet, StatefulSet, Job, ReplicationController or custom resource")
 	case own && !slices.Contains(kinds, kind):
 		return fmt.Errorf("spec.target.kind is %s of %s, which has no pods to divide; name a Deployment, ReplicaSet, StatefulSet, Job, ReplicationController or custom resource", kind, apiVersion)
 	}

@@ -250,7 +250,7 @@ func TestCheckPlaces(t *testing.T) {
 	}{
 		"a mode of a namespace":         {kind: "Namespace", own: mode("Off")},
 		"a misspelt mode":               {kind: "Namespace", own: mode("Audti"), want: []string{`metadata.labels: stowage.dev/mode is "Audti" and is taken as Audit; it must be Enforce, Audit or Off`}},
-		"a failure policy":              {kind: "Namespace", own: feature.Metadata{Labels: map[string]string{stowage.FailurePolicyLabel: "fail"}}, want: []string{`metadata.labels: stowage.dev/failure-policy is "fail" and has no effect; it must be Fail, or Ignore`}},
+		"a failure policy":              {kind: "Namespace", own: feature.Metadata{Labels: map[string]string{stowage.FailurePolicyLabel: "fail"}}, want: []string{`metadata.labels: stowage.dev/failure-policy is "fail" and has no effect; it must be Fail or Ignore`}},
 		"a failure policy, annotated":   {kind: "Namespace", own: feature.Metadata{Annotations: map[string]string{stowage.FailurePolicyLabel: "Fail"}}, want: []string{"metadata.annotations: stowage.dev/failure-policy has no effect as an annotation; write it as a label"}},
 		"a strategy of a namespace":     {kind: "Namespace", own: feature.Metadata{Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}}, want: []string{"metadata.annotations: custom-pod-schedule-strategy has no effect on a Namespace; write it on a workload or its pod template"}},
 		"a mode of a Deployment":        {kind: "Deployment", own: mode("Off"), template: &feature.Metadata{}, want: []string{"metadata.labels: stowage.dev/mode has no effect on a Deployment; write it on its pod template or its namespace"}},
