@@ -5,7 +5,9 @@ package finding
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
@@ -64,17 +66,44 @@ func (f *Finding) Object() string { return f.Kind + "/" + f.Name }
 
 // Sentence says what is not as it should be, without the object's name.
 func (f *Finding) Sentence() string {
-	text := table[f.Reason].sentence(f)
+	row, known := table[f.Reason]
+	if !known { // of a newer version
+		return Printable(strings.TrimSpace(fmt.Sprintf("%s %s %s %s", f.Reason, f.Other, f.Objects, f.Text)))
+	}
+	text := row.sentence(f)
 	if f.Seen != "" {
 		text += " (" + f.Seen + ")"
 	}
-	return text
+	return Printable(text)
+}
+
+// mostText is how many bytes a sentence or a remedy has. Tenants write the names and messages in it.
+const mostText = 2048
+
+// Printable returns a text without what a terminal would act on, and shortened. What does not print is written as Go writes it in strings.
+func Printable(text string) string {
+	if len(text) > mostText {
+		text = strings.ToValidUTF8(text[:mostText], "") + "..."
+	}
+	plain := func(r rune) bool { return unicode.IsPrint(r) && r != unicode.ReplacementChar }
+	if !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if plain(r) {
+			b.WriteRune(r)
+			continue
+		}
+		b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+	}
+	return b.String()
 }
 
 // Remedy says what to do about it. It is empty where nothing is to be done.
 func (f *Finding) Remedy() string {
 	if remedy := table[f.Reason].remedy; remedy != nil {
-		return remedy(f)
+		return Printable(remedy(f))
 	}
 	return ""
 }

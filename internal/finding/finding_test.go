@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // Each reason has a row, each row has all that a page prints, and what has to be acted upon has a remedy.
@@ -27,6 +28,25 @@ func TestTable(t *testing.T) {
 		if remedy := f.Remedy(); remedy == "" && r.Severity() == Problem && r != NotReached {
 			t.Errorf("%s has no remedy", r)
 		}
+	}
+}
+
+// What tenants write does not reach a terminal as it is, and a reason of a newer version is printed.
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	hostile := "\x1b]0;pwned\x07\u009b31m\u202e\r\nProblem: x\xff" + strings.Repeat("x", 3000)
+	for _, f := range []Finding{
+		{Reason: TemplateMissing, Kind: "DaemonSet", Name: "ds", Values: Values{Other: hostile}},
+		{Reason: "SomethingNew", Values: Values{Text: hostile}},
+		{Reason: IgnoredSetting, Values: Values{Text: "x", Fix: hostile}},
+	} {
+		text := f.String()
+		if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) || len(text) > 3*mostText || len(text) < 100 {
+			t.Errorf("%s: %q", f.Reason, text)
+		}
+	}
+	if got := Printable("веб 😀 \"a\" 'b'"); got != "веб 😀 \"a\" 'b'" {
+		t.Errorf("%s", got)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // OfHindrance returns the finding about what keeps a workload's pods from moving. It names no workload.
 func OfHindrance(h *stowage.Hindrance) Finding {
-	v := Values{Count: h.Count, Other: h.Pod, Objects: strings.Join(h.Objects, " and "), Several: len(h.Objects) > 1, Text: h.Message}
+	v := Values{Pool: h.Pool, Count: h.Count, Other: h.Pod, Objects: strings.Join(h.Objects, " and "), Several: len(h.Objects) > 1, Text: h.Message}
 	if !h.Since.IsZero() {
 		v.Since = h.Since.UTC().Format(time.RFC3339)
 	}
@@ -58,9 +58,14 @@ var ofHindrances = map[Reason]row{
 	NoRoomForRebalance: {
 		means: "No node has room for the successor of a pod that is to move.",
 		sentence: func(f *Finding) string {
+			if f.Text != "" {
+				return fmt.Sprintf("%sno node of %s takes such a pod%s, so none is evicted: %s", f.tooMany(), f.plural("pool"), f.since(), f.Text)
+			}
 			return fmt.Sprintf("%sno node of %s has had room for another pod%s, so none is evicted", f.tooMany(), f.plural("pool"), f.since())
 		},
-		remedy:  always("add nodes to that pool, or make room there; Stowage looks again by itself"),
+		remedy: func(f *Finding) string {
+			return ifElse(f.Text == "", "add nodes to that pool, or make room there; Stowage looks again by itself", "correct that, or add other nodes to the pool; Stowage looks again by itself")
+		},
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Objects: "on-demand", Since: "2026-01-02T15:04:05Z"}),
 	},
 	RolloutUnfinished: {
@@ -68,7 +73,9 @@ var ofHindrances = map[Reason]row{
 		sentence: func(f *Finding) string {
 			return f.tooMany() + "two revisions have had pods" + f.since() + ", and none is evicted until the rollout ends"
 		},
-		remedy:  always("end the rollout, or undo it"),
+		remedy: func(f *Finding) string {
+			return ifElse(f.Paused, f.rollOut(), "end the rollout, or undo it; a Deployment that is paused has to be resumed first")
+		},
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Since: "2026-01-02T15:04:05Z"}),
 	},
 	RepairInVain: {

@@ -154,7 +154,7 @@ func (i *Inspector) asks(ctx context.Context, registration *admissionregistratio
 	}
 	a, err := i.Check(ctx, namespace)
 	switch {
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err) && slices.ContainsFunc(registration.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.ClientConfig.Service != nil }):
 		i.reachProblems(ctx, registration, r)
 	case err != nil:
 		r.Warnings = append(r.Warnings, fmt.Sprintf("whether the webhook answers is not known: %v", err))

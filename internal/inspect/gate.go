@@ -72,10 +72,10 @@ func (i *Inspector) listJobs(ctx context.Context, s *snapshot, namespace string)
 			s.noteGate("CronJob", o, &o.Spec.JobTemplate.Spec.Template.Spec)
 		}, in),
 		each(ctx, i, &batchv1.JobList{}, func(o *batchv1.Job) {
-			s.note(batchv1.SchemeGroupVersion.WithKind("Job"), o, &o.Spec.Template)
 			if o.Status.CompletionTime == nil && !slices.ContainsFunc(o.Status.Conditions, func(c batchv1.JobCondition) bool {
 				return c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue
 			}) {
+				s.note(batchv1.SchemeGroupVersion.WithKind("Job"), o, &o.Spec.Template)
 				s.noteGate("Job", o, &o.Spec.Template.Spec)
 			}
 		}, in),

@@ -94,7 +94,7 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 		}
 		added := problemOf(&p.Finding, about...)
 		if p.why != "" {
-			added.Problem += ": " + p.why
+			added.Problem += ": " + finding.Printable(p.why)
 		}
 		added.Problem += " (" + pods + ")"
 		r.Problems = append(r.Problems, added)

@@ -10,6 +10,7 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -18,12 +19,12 @@ import (
 const leftAlone = "left alone"
 
 func (a *Aspect) say(format string, args ...any) {
-	a.Facts = append(a.Facts, fmt.Sprintf(format, args...))
+	a.Facts = append(a.Facts, finding.Printable(fmt.Sprintf(format, args...)))
 }
 
 // because notes why the pod was left alone though there is a policy for it.
 func (a *Aspect) because(format string, args ...any) {
-	a.Reason = fmt.Sprintf(format, args...)
+	a.Reason = finding.Printable(fmt.Sprintf(format, args...))
 	a.say("%s", a.Reason)
 }
 

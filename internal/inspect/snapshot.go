@@ -256,6 +256,7 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 			s.noteGate("StatefulSet", o, &o.Spec.Template.Spec)
 		}, in),
 		each(ctx, i, &appsv1.DaemonSetList{}, func(o *appsv1.DaemonSet) {
+			s.note(appsv1.SchemeGroupVersion.WithKind("DaemonSet"), o, &o.Spec.Template)
 			s.add("DaemonSet", o, nil)
 			s.daemonSets[o.UID] = o
 			s.noteGate("DaemonSet", o, &o.Spec.Template.Spec)

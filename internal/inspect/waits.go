@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,9 +60,9 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 		return finding.FitsNoNode, finding.Values{VM: true, Other: runtimeClass(pod)}
 	case c.vmsOf(pod) > 0:
 		return finding.NoFreeVM, finding.Values{Other: c.limitConfigMap(), Objects: c.ownLimits(ctx, pod)}
-	case pod.Labels[stowage.SizedByLabel] != "":
+	case pod.Labels[stowage.SizedByLabel] != "" && ofDaemonSet(pod):
 		return finding.NoRoomForSize, finding.Values{Other: pod.Labels[stowage.SizedByLabel]}
-	case pod.Labels[stowage.SeatLabel] != "":
+	case pod.Labels[stowage.SeatLabel] != "" && proven(pod) && p != nil: // anybody may write the label
 		return c.inPool(ctx, pod, p)
 	}
 	return "", finding.Values{}
@@ -81,6 +82,12 @@ func (c *cells) ownLimits(ctx context.Context, pod *corev1.Pod) string {
 
 // mostNamed is how many nodes a sentence names.
 const mostNamed = 3
+
+// ofDaemonSet reports whether a DaemonSet controls a pod.
+func ofDaemonSet(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
 
 // inPool returns why a pod with a seat waits, where nodes of its pool are as it selects them.
 func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy) (finding.Reason, finding.Values) {

@@ -152,8 +152,10 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	}
 	if p.Layout != nil {
 		if key, pinned := placement.Pinned(pod, p.Strategy, nil); pinned {
-			g.idle = cmp.Or(g.idle, "its pods choose their nodes themselves, by "+key)
-			return nil
+			if p.Distributor == nil || template.Spec.NodeName != "" { // the author of a PodDistributor names the workload, and contradicts himself
+				g.idle = cmp.Or(g.idle, "its pods choose their nodes themselves, by "+key)
+				return nil
+			}
 		}
 	}
 	ns, err := s.Namespace(ctx, m.Namespace)
@@ -199,6 +201,7 @@ type group struct {
 	paused, onDelete bool
 	state            *stowage.PoolState // nil if there is none
 	outsider         string             // names a pod that is not in the pool of its seat
+	pinned           *stowage.Hindrance // the pods without a seat that choose their nodes themselves, or nil
 	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy was last written and
 	// its namespace is known to be on, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
 	unanswered []time.Time
@@ -227,9 +230,13 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	}
 	g.staying += int64(len(m.held))
 	g.pods += int64(len(m.pods)) + m.unseated
-	adopting := all.adopting(p, m)
+	var adopting []division.Pod
+	if g.idle == "" {
+		adopting = all.adopting(p, m)
+	}
 	g.adopting += int64(len(adopting))
 	seated := g.AddPods(p.Whole(), append(all.viewOf(p, all.s.nodes).Pods(seen.Pods), adopting...))
+	g.notePinned(p, m)
 	g.outsider = cmp.Or(g.outsider, all.outsider(p, seen))
 	replicas := m.Replicas
 	if replicas < 0 {
@@ -252,6 +259,20 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	g.Division.Unseated += unseated
 	g.overflow += without - unseated
 	return nil
+}
+
+// notePinned counts the pods without a seat that choose their nodes themselves.
+func (g *group) notePinned(p *policy.Policy, m *podOwner) {
+	for _, pod := range m.bare {
+		by, pinned := placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nil)
+		if !pinned || proven(pod) {
+			continue
+		}
+		if g.pinned == nil {
+			g.pinned = &stowage.Hindrance{Reason: stowage.HindrancePinned, Pod: pod.Name, Objects: []string{by}}
+		}
+		g.pinned.Count++
+	}
 }
 
 // outsider names a pod whose node is not in the pool of its seat, and the label that the node lacks.

@@ -94,6 +94,11 @@ type Hindrance struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Pod string `json:"pod,omitempty"`
+	// Pool is the pool that the pod is to leave, where it is about one pod.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Pool string `json:"pool,omitempty"`
 	// Count is how many pods have it, where that is not one.
 	//
 	// +optional

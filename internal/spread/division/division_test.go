@@ -161,8 +161,16 @@ func TestFindings(t *testing.T) {
 		"too many in one":                         {pods: in("0", 2), replicas: 2, want: []finding.Reason{finding.OverTarget}},
 		"too many in one, and one without a seat": {pods: in("0", 2), replicas: 3, edit: unseated(1), want: []finding.Reason{finding.OverTarget, finding.WithoutSeat}},
 		"too many in one, and what keeps them there": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
+			w.Values.Evict = true
 			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceNoRoom}, {Reason: stowage.HindrancePodHeld}}
 		}, want: []finding.Reason{finding.NoRoomForRebalance, finding.PodHeld}},
+		"what kept them there, and nobody evicts any more": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
+			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceEvictionRefused}}
+		}, want: []finding.Reason{finding.OverTarget}},
+		"what kept pods of another pool": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
+			w.Values.Evict = true
+			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceEvictionRefused, Pool: "1"}}
+		}, want: []finding.Reason{finding.OverTarget}},
 		"what kept them is over": {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) {
 			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceNoRoom}}
 		}},

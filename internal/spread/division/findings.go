@@ -2,6 +2,7 @@ package division
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -101,7 +102,7 @@ func (f *findings) places() {
 			v.Pool, v.Count, v.Of, v.Adopted = over.Name, over.Current, over.Target, w.Adopted[over.Key]
 		}
 	}
-	hindered := w.Hindrances
+	hindered := slices.DeleteFunc(slices.Clone(w.Hindrances), func(h stowage.Hindrance) bool { return f.old(&h, over) })
 	if misplaced := over != nil || f.Unseated > 0 || f.DomainSurplus() > 0; !misplaced {
 		hindered = nil // it is over, or it concerns pods that are not counted
 		for i := range w.Hindrances {
@@ -130,6 +131,17 @@ func (f *findings) places() {
 	if n := f.Unseated - f.Former - pinned; n > 0 {
 		f.add(finding.WithoutSeat, func(v *finding.Values) { v.Count, v.Staying = n, w.Staying })
 	}
+}
+
+// old reports whether a hindrance is one of a strategy or of a setting that the workload does not have any more.
+func (f *findings) old(h *stowage.Hindrance, over *Pool) bool {
+	switch {
+	case h.Reason == stowage.HindrancePinned:
+		return false
+	case over != nil && h.Pool != "" && h.Pool != over.Name:
+		return true
+	}
+	return over != nil && !f.of.Values.Evict && f.Unseated == 0
 }
 
 // notes adds what else is to be known.

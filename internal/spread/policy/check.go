@@ -48,8 +48,16 @@ func Check(kind string, own feature.Metadata, template *feature.Metadata) []Find
 			}
 		}
 		return f.found
+	case kind == "DaemonSet" && template != nil:
+		f.field = "spec.template.metadata"
+		f.mode(*template)
+		return f.found
 	case kind == "Job" || kind == "CronJob":
 		f.ofJob(kind, own, template)
+		if template != nil {
+			f.field = "spec.template.metadata"
+			f.mode(*template)
+		}
 		return f.found
 	case template == nil: // a pod
 		f.mode(own)
@@ -96,14 +104,17 @@ func (f *findings) both(own, template map[string]string) {
 
 // prefixes are those of Stowage's own keys, and knownKeys what of these it reads or writes.
 var (
-	prefixes  = []string{"stowage.dev/", "flexdaemonsets.xai/"}
-	knownKeys = []string{
-		stowage.ModeKey, stowage.FailurePolicyLabel, stowage.GateLabel, stowage.CheckAnnotation, stowage.OriginalResourcesAnnotation, stowage.PeerPodLabel,
-		stowage.PeerPodsLimitAnnotation, stowage.PeerPodsCapacityAnnotation, stowage.PoolLabel, stowage.SeatLabel, stowage.DomainLabel, stowage.ClaimAnnotation,
-		stowage.MinDomainsAnnotation, stowage.StandingAnnotation, stowage.BlocklistAnnotation, stowage.RebalanceAnnotation, stowage.RepairAnnotation,
-		stowage.SpillAnnotation, stowage.AcrossAnnotation, stowage.SizedByLabel, stowage.DeclaredResourcesAnnotation, stowage.NodeClassLabel,
-		flexdaemonsets.TemplateAnnotation,
+	prefixes = []string{"stowage.dev/", "flexdaemonsets.xai/"}
+	// writtenKeys are those that people write.
+	writtenKeys = []string{
+		stowage.ModeKey, stowage.FailurePolicyLabel, stowage.GateLabel, stowage.PeerPodsLimitAnnotation, stowage.PeerPodsCapacityAnnotation,
+		stowage.RebalanceAnnotation, stowage.RepairAnnotation, stowage.SpillAnnotation, stowage.AcrossAnnotation, flexdaemonsets.TemplateAnnotation,
 	}
+	knownKeys = append([]string{
+		stowage.CheckAnnotation, stowage.OriginalResourcesAnnotation, stowage.PeerPodLabel, stowage.PoolLabel, stowage.SeatLabel, stowage.DomainLabel,
+		stowage.ClaimAnnotation, stowage.MinDomainsAnnotation, stowage.StandingAnnotation, stowage.BlocklistAnnotation, stowage.SizedByLabel,
+		stowage.DeclaredResourcesAnnotation, stowage.NodeClassLabel,
+	}, writtenKeys...)
 )
 
 // unknown finds keys with a prefix of Stowage's that it does not know.
@@ -134,7 +145,7 @@ const (
 // meant asks whether a key is another one, misspelt.
 func meant(key string) string {
 	least, nearest := mostMistakes+1, ""
-	for _, known := range knownKeys {
+	for _, known := range writtenKeys {
 		if len(key) > len(known)+mostMistakes {
 			continue // it is not compared, because keys of any length may come
 		}

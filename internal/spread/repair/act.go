@@ -192,7 +192,8 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 			return r.remove(ctx, owner, p, pods, state, &next, tries-1)
 		}
 		if room.held == "" {
-			r.hinder(owner, &stowage.Hindrance{Reason: stowage.HindranceNoRoom, Pod: pod.Name, Objects: []string{p.Pool(removal.To).Name}})
+			why := r.whyNoRoom(ctx, p, whole, removal.To, removal.Domain)
+			r.hinder(owner, &stowage.Hindrance{Reason: stowage.HindranceNoRoom, Pod: pod.Name, Pool: fromPool(p, &state.Pods[removal.Pod]), Objects: []string{p.Pool(removal.To).Name}, Message: why})
 		}
 		if plan.Unseated == 0 { // what the cache shows has no pod without a seat
 			r.foundNoRoom(owner.Key())
@@ -205,7 +206,9 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	case evict.Waits:
 		return reconcile.Result{RequeueAfter: wait}, nil
 	case evict.Refused:
-		r.hinder(owner, r.refusal(ctx, whole, err))
+		h := r.refusal(ctx, whole, err)
+		h.Pool = fromPool(p, &state.Pods[removal.Pod])
+		r.hinder(owner, h)
 		return reconcile.Result{RequeueAfter: r.refused(owner.Key())}, nil
 	case evict.Gone:
 		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, nil

@@ -19,7 +19,9 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
@@ -104,8 +106,9 @@ func shorten(text string) string {
 	return text
 }
 
-// noRemoval is why a plan evicts no pod of a workload that is settled and whose pods are not divided as they should be, or nil.
-func noRemoval(p *policy.Policy, state *planner.State, plan *planner.Plan) *stowage.Hindrance {
+// noRemoval is why a plan evicts no pod of a workload that is settled and whose pods are not divided as they should be, or nil. The example is one of
+// its pods, and may be nil.
+func (r *run) noRemoval(ctx context.Context, p *policy.Policy, state *planner.State, plan *planner.Plan, example *corev1.Pod) *stowage.Hindrance {
 	if !p.Evict || state.Keep || !state.Settled || plan.Remove != nil || plan.Distance() == 0 {
 		return nil
 	}
@@ -116,12 +119,42 @@ func noRemoval(p *policy.Policy, state *planner.State, plan *planner.Plan) *stow
 	for i, target := range plan.Targets {
 		if plan.Counts[i] < target && !state.Available[i] && len(none.Objects) < mostBudgets {
 			none.Objects = append(none.Objects, p.Pool(i).Name)
+			none.Message = cmp.Or(none.Message, r.whyNoRoom(ctx, p, example, i, -1))
 		}
 	}
 	if len(none.Objects) == 0 {
 		return nil
 	}
 	return none
+}
+
+// fromPool names the pool of a pod's seat, or is "" where it has none.
+func fromPool(p *policy.Policy, pod *planner.Pod) string {
+	if pod.Seat.Pool < 0 {
+		return ""
+	}
+	return p.Pool(pod.Seat.Pool).Name
+}
+
+// whyNoRoom says why nodes of a pool, or of a domain of it, take no pod such as this one, if they would take none when they are empty.
+func (r *run) whyNoRoom(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool, domain int) string {
+	selected := p.NodeSelector(pool, domain)
+	nodes, err := r.Room.Nodes(ctx, selected)
+	if err != nil || pod == nil {
+		return ""
+	}
+	if len(nodes) == 0 {
+		return "no node has its labels"
+	}
+	next := successor(pod, p, pool, domain, false)
+	answer := nodefit.Judge(next, nodefit.Volumes{Unknown: len(podstatus.VolumeClaims(&pod.Spec)) > 0}, &nodefit.Cell{Labels: selected, Nodes: nodes, Now: r.Clock.Now()})
+	if answer.Verdict == nodefit.Never {
+		return answer.Why
+	}
+	if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !n.Spec.Unschedulable }) {
+		return "its nodes are cordoned"
+	}
+	return ""
 }
 
 // refusal is why the API server refused to evict a pod. It lists PodDisruptionBudgets, and is not asked otherwise.
@@ -217,14 +250,39 @@ func (r *run) tellHindrances(ctx context.Context) {
 		delete(stored, of.UID)
 		r.storeHindrances(ctx, of, was, found[:min(len(found), mostHindrances)])
 	}
-	if r.Clock.Since(r.since) < inheritedFor {
-		return
+	young := r.Clock.Since(r.since) < inheritedFor
+	var looked map[types.UID]bool
+	if young && len(stored) > 0 {
+		looked = r.lookedAtClosely(ctx)
 	}
-	for _, state := range stored {
+	for uid, state := range stored {
+		if young && !looked[uid] {
+			continue
+		}
 		if r.hindranceWrites.Take(state.Namespace, r.Clock.Now()) == 0 {
 			r.patchHindrances(ctx, state.Namespace, state.Name, nil)
 		}
 	}
+}
+
+// lookedAtClosely returns the uppermost workloads of the owners that this leader has looked at closely.
+func (r *run) lookedAtClosely(ctx context.Context) map[types.UID]bool {
+	r.mu.Lock()
+	var owners []ledger.Owner
+	for _, h := range r.history {
+		if h.closely {
+			owners = append(owners, h.owner)
+		}
+	}
+	r.mu.Unlock()
+	out := map[types.UID]bool{}
+	for _, owner := range owners {
+		chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
+		if top := chain.Top(); err == nil && top != nil {
+			out[top.UID] = true
+		}
+	}
+	return out
 }
 
 func sameHindrance(a, b *stowage.Hindrance) bool {
@@ -280,6 +338,9 @@ func (r *run) patchHindrances(ctx context.Context, namespace, name string, is []
 		}
 		r.missing, r.unserved = 0, r.Clock.Now().Add(unservedFor)
 		r.Log.Info("the API server does not store what keeps pods from moving. Apply the CustomResourceDefinition of PoolStates of this version")
+	case apierrors.IsForbidden(err):
+		r.unserved = r.Clock.Now().Add(unservedFor)
+		r.Log.Error(err, "what keeps pods from moving is not stored; apply the ClusterRoles of this version", "namespace", namespace)
 	case client.IgnoreNotFound(err) != nil:
 		r.Log.Error(err, "what keeps pods from moving was not stored", "namespace", namespace, "poolState", name)
 	}
@@ -293,6 +354,7 @@ func (r *run) sayHindrance(of world.Object, h *stowage.Hindrance) {
 	}[h.Reason]
 	if ok {
 		f := finding.OfHindrance(h)
+		f.Namespace, f.Kind, f.Name = of.Namespace, of.Kind, of.Name
 		r.Events.Warn(of.Reference(), reason, events.Repair, "%s", f.String())
 	}
 }

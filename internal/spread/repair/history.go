@@ -36,8 +36,9 @@ type history struct {
 	// pods' volumes lately.
 	held      map[types.UID]heldPod
 	heldSince time.Time // when there were none last
-	// owner is that of the hindrances.
-	owner ledger.Owner
+	// owner is that of the hindrances. Closely says that its pods were read, and what kept them from moving was found.
+	owner   ledger.Owner
+	closely bool
 	// hindrance is what keeps pods from being evicted, and pinned what keeps pods from getting a seat. Either may be nil.
 	hindrance, pinned *stowage.Hindrance
 	// elsewhere are the pods whose volumes are elsewhere, as the last close look found.

@@ -180,6 +180,7 @@ func (r *run) look(ctx context.Context, t *turn) (_ *planner.State, _ []corev1.P
 	if soon, err = s.settle(ctx, scale); err != nil {
 		return nil, nil, 0, err
 	}
+	t.example = s.example
 	r.notePinned(owner, s.hindrance())
 	return s.state, s.pods, soon, nil
 }

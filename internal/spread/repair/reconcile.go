@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -26,6 +27,7 @@ type turn struct {
 	shown    string         // all of this as one text, to compare
 	stuck    bool           // it has the same pods for minutes, and not as many as it asks for
 	again    reconcile.Result
+	example  *corev1.Pod // one of its pods, after a close look
 }
 
 // reconcile looks at one workload and does what its plan says.
@@ -139,6 +141,14 @@ func (r *run) knowsEnough(t *turn) bool {
 	return false
 }
 
+// noteClosely notes that the pods of an owner were read.
+func (r *run) noteClosely(owner ledger.Owner) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.historyOf(owner.Key())
+	h.owner, h.closely = owner, true
+}
+
 // lookClosely reads the workload's pods from the API server, plans, and does what the plan says.
 func (r *run) lookClosely(ctx context.Context, t *turn) (reconcile.Result, error) {
 	owner, p := t.owner, t.policy
@@ -154,8 +164,9 @@ func (r *run) lookClosely(ctx context.Context, t *turn) (reconcile.Result, error
 	plan := planner.Make(*state)
 	r.noteHeld(owner, state, pods, &plan)
 	if plan.Remove == nil {
-		r.hinder(owner, noRemoval(p, state, &plan))
+		r.hinder(owner, r.noRemoval(ctx, p, state, &plan, t.example))
 	}
+	r.noteClosely(owner)
 	r.report(owner, p, plan.Distance()+t.outside, plan.DomainSurplus)
 	again := t.again
 	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {

@@ -81,7 +81,7 @@ func TestBalanced(t *testing.T) {
 			reason: stowage.ReasonOverTarget, text: "pool 0 has 2 pods and should have 1; wait: Stowage evicts one pod after the other",
 		},
 		"too many, and one is held": {
-			pods: on("0", 2), replicas: 2, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindrancePodHeld, Message: "one stays"}}}, reason: "PodHeld", text: "pool 0 has 2 pods and should have 1: one stays; none is needed; to move them, " + rollOut,
+			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}}, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindrancePodHeld, Message: "one stays"}}}, reason: "PodHeld", text: "pool 0 has 2 pods and should have 1: one stays; none is needed; to move them, " + rollOut,
 		},
 		"a pool is gone": {
 			pods: append(on("0", 1), on("gone", 1)...), replicas: 3, edit: func(d *divisions.Division) { d.Unseated = 2 },
