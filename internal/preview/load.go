@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,9 +23,6 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/size/sizing"
-	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -101,7 +96,10 @@ func LoadChange(ctx context.Context, from Source) (*Inputs, error) {
 }
 
 func newLoader(ctx context.Context, from Source) *loader {
-	return &loader{ctx: ctx, namespace: from.Namespace, recursive: from.Recursive, schemas: from.Schemas, in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}}
+	return &loader{
+		ctx: ctx, namespace: from.Namespace, recursive: from.Recursive, schemas: from.Schemas,
+		in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}, places: map[identity]int{},
+	}
 }
 
 // read reads all inputs.
@@ -109,7 +107,7 @@ func (l *loader) read(names []string, in io.Reader) {
 	for _, name := range names {
 		l.path(name, in)
 	}
-	l.resolve()
+	l.settle()
 }
 
 func (l *loader) done() (*Inputs, error) {
@@ -126,8 +124,11 @@ type loader struct {
 	schemas   Schemas
 	in        *Inputs
 	errs      []error
+	// taken are the objects that were read, and places where those with a name are.
+	taken  []taken
+	places map[identity]int
 	// references are looked up when everything is read.
-	references []reference
+	references []*reference
 }
 
 func (l *loader) warn(format string, args ...any) {
@@ -267,100 +268,4 @@ func quoted(s string) json.RawMessage {
 		panic(err) // a string always marshals
 	}
 	return data
-}
-
-// object takes an object of one of the types that decisions depend on.
-func (l *loader) object(at source, where string, obj object) {
-	switch o := obj.(type) {
-	case *corev1.Namespace:
-		for _, f := range policy.Check("Namespace", feature.Metadata{Annotations: o.Annotations, Labels: o.Labels}, nil) {
-			l.warn("%s: %s", where, f)
-		}
-		l.in.Objects.Namespaces = append(l.in.Objects.Namespaces, *o)
-	case *corev1.LimitRange:
-		l.home(&o.Namespace)
-		l.in.Objects.LimitRanges = append(l.in.Objects.LimitRanges, *o)
-	case *corev1.ResourceQuota:
-		l.home(&o.Namespace)
-		l.in.Objects.ResourceQuotas = append(l.in.Objects.ResourceQuotas, *o)
-	case *nodev1.RuntimeClass:
-		l.in.RuntimeClasses = append(l.in.RuntimeClasses, *o)
-	case *versprei.PodDistributor:
-		l.home(&o.Namespace)
-		if l.valid(where, o.Name, policy.Compile(o).Err) {
-			o.UID = cmp.Or(o.UID, uid("PodDistributor/"+o.Namespace+"/"+o.Name))
-			l.in.Objects.PodDistributors = append(l.in.Objects.PodDistributors, *o)
-		}
-	case *stowage.SpreadPolicy:
-		l.home(&o.Namespace)
-		o.UID, o.Generation = cmp.Or(o.UID, uid("SpreadPolicy/"+o.Namespace+"/"+o.Name)), max(o.Generation, 1)
-		if l.valid(where, o.Name, policy.CompilePolicy(policy.FromSpreadPolicy(o)).Err) {
-			l.in.Objects.Policies.Namespaced = append(l.in.Objects.Policies.Namespaced, o)
-		}
-	case *stowage.ClusterSpreadPolicy:
-		o.UID, o.Generation = cmp.Or(o.UID, uid("ClusterSpreadPolicy/"+o.Name)), max(o.Generation, 1)
-		if l.valid(where, o.Name, policy.CompilePolicy(policy.FromClusterSpreadPolicy(o)).Err) {
-			l.in.Objects.Policies.Cluster = append(l.in.Objects.Policies.Cluster, o)
-		}
-	case *corev1.Node:
-		l.in.Objects.Nodes = append(l.in.Objects.Nodes, *o)
-	case *flexdaemonsets.FlexDaemonsetTemplate:
-		if _, err := sizing.Compile(o); l.valid(where, o.Name, err) {
-			l.in.Objects.Templates = append(l.in.Objects.Templates, *o)
-		}
-	default:
-		if w, known := newWorkload(obj); known {
-			l.workload(at, w, obj)
-		}
-	}
-}
-
-// workload takes a pod, or what makes pods.
-func (l *loader) workload(at source, w Workload, obj object) {
-	w.source = at
-	l.home(&w.Namespace)
-	before := len(l.errs)
-	for _, err := range w.validate() {
-		l.fail("%s (%s): %w", at, w, err)
-	}
-	for _, f := range policy.Check(w.Kind, w.own(), w.ofTemplate()) {
-		if f.Invalid {
-			l.fail("%s (%s): %s", at, w, f)
-		} else {
-			l.warn("%s (%s): %s", at, w, f)
-		}
-	}
-	if len(l.errs) == before {
-		l.in.add(w, obj)
-	}
-}
-
-// valid reports whether the API server takes the name of a custom resource, and compiling the resource made no error.
-func (l *loader) valid(where, name string, err error) bool {
-	wrong := validation.NameIsDNSSubdomain(name, false)
-	if name == "" {
-		wrong = []string{"it is required"}
-	}
-	for _, text := range wrong {
-		l.fail("%s: metadata.name: %s", where, text)
-	}
-	if len(wrong) == 0 && err != nil {
-		l.fail("%s: %w", where, err)
-	}
-	return len(wrong) == 0 && err == nil
-}
-
-// home fills in the namespace that kubectl would.
-func (l *loader) home(namespace *string) {
-	if *namespace == "" {
-		*namespace = l.namespace
-	}
-}
-
-// kindsOfInterest are the kinds that decisions depend on, or are about. The fields in
-// quantityMaps and quantityFields are quantities wherever they are in these.
-var kindsOfInterest = []string{
-	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
-	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor", "FlexDaemonsetTemplate",
-	"SpreadPolicy", "ClusterSpreadPolicy",
 }

@@ -35,7 +35,7 @@ func (in *Inputs) Add(ctx context.Context, obj object, gvk schema.GroupVersionKi
 		l := newLoader(ctx, Source{Namespace: obj.GetNamespace()})
 		l.in = in
 		l.thirdParty(source{}, gvk.Kind+" "+obj.GetName(), gvk, data)
-		l.resolve()
+		l.settle()
 		_, err = l.done()
 		return err == nil, err
 	}
@@ -154,6 +154,9 @@ func overlaid[P copied[P]](policies, change []P, name func(P) string, created me
 
 // overlayWorkload lays the manifest of a workload over the inputs.
 func (in *Inputs) overlayWorkload(w Workload, now time.Time) {
+	if in.made(&w) {
+		return // whoever made it keeps it as it is
+	}
 	made := make([]*world.Workload, len(w.made)) // the change may be laid over others, too
 	for i := range w.made {
 		copied := *w.made[i]
@@ -183,8 +186,9 @@ func (in *Inputs) overlayWorkload(w Workload, now time.Time) {
 			bottom.TemplateAnnotations = w.template.Annotations
 		}
 	}
-	if len(made) > 1 {
-		made[1].Controller = &made[0].Ref
+	if len(made) > 1 { // its UID follows from that of what made it
+		owner, _ := w.owner()
+		made[1].Ref, made[1].Controller = world.RefOf(&owner), &made[0].Ref
 	}
 	if at >= 0 {
 		in.Workloads[at] = w
@@ -192,6 +196,22 @@ func (in *Inputs) overlayWorkload(w Workload, now time.Time) {
 		in.Workloads = append(in.Workloads, w)
 	}
 	in.Objects.Workloads = append(in.Objects.Workloads, made...)
+}
+
+// made reports whether another workload of the inputs made a workload.
+func (in *Inputs) made(w *Workload) bool {
+	c := metav1.GetControllerOfNoCopy(&w.meta)
+	if c == nil {
+		return false
+	}
+	if w.Kind == "Pod" { // what made it may be a ReplicaSet, which the inputs do not have
+		return true
+	}
+	ref := world.RefOf(c)
+	return slices.ContainsFunc(in.Workloads, func(other Workload) bool {
+		return other.Namespace == w.Namespace && other.GroupKind() != w.GroupKind() && other.meta.Name == ref.Name && other.meta.UID == ref.UID &&
+			other.Kind == ref.Kind && other.Group == ref.Group()
+	})
 }
 
 // Remove leaves out an object, and reports whether there is one of that name. The kind is one of those that a change may have.

@@ -82,7 +82,7 @@ func (w *Workload) newPod(owner metav1.OwnerReference) *corev1.Pod {
 	case "Deployment":
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDeploymentUniqueLabelKey, w.templateHash())
 	case "Rollout":
-		metav1.SetMetaDataLabel(&pod.ObjectMeta, "rollouts-pod-template-hash", w.templateHash())
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, rolloutHashLabel, w.templateHash())
 	case "Job", "CronJob":
 		for _, prefix := range []string{"", "batch.kubernetes.io/"} { // the first is the older form
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"job-name", owner.Name)
@@ -120,9 +120,9 @@ func (w *Workload) owner() (metav1.OwnerReference, string) {
 		gvk, name = batchv1.SchemeGroupVersion.WithKind("Job"), fmt.Sprintf("%s-%d", w.Name, 20_000_000+hash32(w.String())%10_000_000)
 	}
 	apiVersion, kind := gvk.ToAPIVersionAndKind()
-	id := uid(kind + "/" + w.Namespace + "/" + name)
-	if name == w.Name {
-		id = w.uid()
+	id := w.uid()
+	if name != w.Name { // a workload of another kind may have made one of the same name
+		id = uid(string(id) + "/" + kind + "/" + name)
 	}
 	return metav1.OwnerReference{
 		APIVersion: apiVersion, Kind: kind, Name: name, UID: id,
@@ -131,14 +131,18 @@ func (w *Workload) owner() (metav1.OwnerReference, string) {
 }
 
 // templateHash stands for the pod-template-hash: it looks like one and depends on
-// nothing but the template. A cluster shows another, because the Deployment
-// controller hashes the template with all of its defaults.
+// nothing but the template and the kind. A cluster shows another, because the Deployment
+// controller hashes the template with all of its defaults, and that of Rollouts in another way.
 func (w *Workload) templateHash() string {
 	data, err := json.Marshal(w.template)
 	if err != nil {
 		panic(err) // it was decoded from JSON
 	}
-	return rand.SafeEncodeString(strconv.FormatUint(uint64(hash32(string(data))), 10))
+	text := string(data)
+	if w.GroupKind() == rollouts {
+		text += "#" + w.Kind
+	}
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(hash32(text)), 10))
 }
 
 func hash32(s string) uint32 {

@@ -6,9 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -19,12 +21,10 @@ import (
 // it warns of pools that none of them belongs to.
 func (l *loader) connect() {
 	objects := manifests.New(l.in.Objects)
+	winners := l.winners()
 	for i := range l.in.Objects.PodDistributors {
 		d := &l.in.Objects.PodDistributors[i]
-		target := world.TargetOf(d)
-		if w, err := objects.Workload(l.ctx, d.Namespace, target.Ref); err == nil && w == nil {
-			l.warn("PodDistributor %s/%s: its target %s %s %s is not in the input", d.Namespace, d.Name, target.APIVersion, target.Kind, target.Name)
-		}
+		l.connectTarget(d, winners[targetOf(d)])
 		if c := policy.Compile(d); c.Err == nil {
 			l.pools(fmt.Sprintf("PodDistributor %s/%s", d.Namespace, d.Name), c.Strategy)
 		}
@@ -42,17 +42,43 @@ func (l *loader) connect() {
 		if !ok {
 			continue
 		}
-		apiVersion, kind := w.ToAPIVersionAndKind()
-		d, err := objects.PodDistributor(l.ctx, w.Namespace, []world.Ref{{APIVersion: apiVersion, Kind: kind, Name: w.Name}})
-		switch {
-		case err != nil:
-		case d != nil:
+		if d := winners[w.identity()]; d != nil {
 			l.warn("%s (%s): %s", w.source, w, policy.Beside(d))
-		default:
-			if strategy, err := sequence.Parse(text); err == nil { // an error was told
-				l.pools(fmt.Sprintf("%s (%s)", w.source, w), strategy)
-			}
+		} else if strategy, err := sequence.Parse(text); err == nil { // an error was told
+			l.pools(fmt.Sprintf("%s (%s)", w.source, w), strategy)
 		}
+	}
+}
+
+// targetOf is the identity of a PodDistributor's target.
+func targetOf(d *versprei.PodDistributor) identity {
+	target := world.TargetOf(d)
+	return identity{schema.GroupKind{Group: target.Group(), Kind: target.Kind}, target.Namespace, target.Name}
+}
+
+// winners are the PodDistributors that divide the pods of their targets.
+func (l *loader) winners() map[identity]*versprei.PodDistributor {
+	winners := map[identity]*versprei.PodDistributor{}
+	for i := range l.in.Objects.PodDistributors {
+		d := &l.in.Objects.PodDistributors[i]
+		if target := targetOf(d); world.Wins(d, winners[target]) {
+			winners[target] = d
+		}
+	}
+	return winners
+}
+
+// connectTarget warns of a PodDistributor that divides no pods of the input. The winner is the PodDistributor that divides those of its target.
+func (l *loader) connectTarget(d, winner *versprei.PodDistributor) {
+	target := targetOf(d)
+	at, known := l.places[target]
+	switch {
+	case winner != d:
+		l.warn("PodDistributor %s/%s: it has no effect, because PodDistributor %s has the same target, %s %s: the older one counts, or the first by name", d.Namespace, d.Name, winner.Name, target.Kind, target.name)
+	case !known || l.taken[at].workload == nil:
+		l.warn("PodDistributor %s/%s: its target %s %s %s is not in the input", d.Namespace, d.Name, d.Spec.Target.APIVersion, target.Kind, target.name)
+	case l.taken[at].part:
+		l.warn("PodDistributor %s/%s: its target %s %s is a part of the workload that made it, whose pods it does not divide; name that workload", d.Namespace, d.Name, target.Kind, target.name)
 	}
 }
 

@@ -13,11 +13,16 @@ import (
 // thirdPartyKinds are kinds of other projects whose pods a preview makes: Argo Rollouts and OpenKruise. Of
 // their fields, it reads those that they share with Deployments and StatefulSets.
 var thirdPartyKinds = []schema.GroupKind{
-	{Group: "argoproj.io", Kind: "Rollout"},
+	rollouts,
 	{Group: "apps.kruise.io", Kind: "CloneSet"},
 	{Group: "apps.kruise.io", Kind: "StatefulSet"},
 	{Group: "apps.kruise.io", Kind: "DaemonSet"},
 }
+
+// rollouts are Argo's. The ReplicaSets and pods of one have a hash of its template in a label.
+var rollouts = schema.GroupKind{Group: "argoproj.io", Kind: "Rollout"}
+
+const rolloutHashLabel = "rollouts-pod-template-hash"
 
 func isThirdParty(gvk schema.GroupVersionKind) bool {
 	return slices.Contains(thirdPartyKinds, gvk.GroupKind())
@@ -45,8 +50,9 @@ func (l *loader) thirdParty(at source, where string, gvk schema.GroupVersionKind
 				} `json:"blueGreen"`
 			} `json:"strategy"`
 			WorkloadRef *struct {
-				Kind string `json:"kind"`
-				Name string `json:"name"`
+				APIVersion string `json:"apiVersion"`
+				Kind       string `json:"kind"`
+				Name       string `json:"name"`
 			} `json:"workloadRef"`
 		} `json:"spec"`
 	}
@@ -71,8 +77,14 @@ func (l *loader) thirdParty(at source, where string, gvk schema.GroupVersionKind
 	case blueGreen != nil && blueGreen.AutoPromotionEnabled != nil && !*blueGreen.AutoPromotionEnabled:
 		w.holds = "its rollout waits to be promoted"
 	}
-	if spec.WorkloadRef != nil {
-		l.references = append(l.references, reference{at, w, &object.PartialObjectMetadata, spec.WorkloadRef.Kind, spec.WorkloadRef.Name})
+	if ref := spec.WorkloadRef; ref != nil {
+		l.home(&w.Namespace)
+		gv, _ := schema.ParseGroupVersion(ref.APIVersion) // one that is none names no group that there is
+		rollout := &reference{at, w, &object.PartialObjectMetadata, identity{gv.WithKind(ref.Kind).GroupKind(), w.Namespace, ref.Name}}
+		l.take(taken{
+			identity: w.identity(), at: at, obj: &object.ObjectMeta, workload: &rollout.rollout,
+			add: func() { l.references = append(l.references, rollout) },
+		})
 		return
 	}
 	l.workload(at, w, &object.PartialObjectMetadata)
@@ -80,24 +92,28 @@ func (l *loader) thirdParty(at source, where string, gvk schema.GroupVersionKind
 
 // reference is a Rollout without a template of its own: it takes that of another object.
 type reference struct {
-	at         source
-	rollout    Workload
-	meta       *metav1.PartialObjectMetadata
-	kind, name string
+	at      source
+	rollout Workload
+	meta    *metav1.PartialObjectMetadata
+	to      identity
 }
 
-// resolve gives Rollouts the templates of the objects that they refer to.
+// resolve gives Rollouts the templates of the objects that they refer to. The objects are the last of their identity, and may be parts of others.
 func (l *loader) resolve() {
 	for _, r := range l.references {
-		l.home(&r.rollout.Namespace)
-		found := slices.IndexFunc(l.in.Workloads, func(w Workload) bool {
-			return w.Kind == r.kind && w.Name == r.name && w.Namespace == r.rollout.Namespace
-		})
-		if found < 0 {
-			l.warn("%s (%s): %s %s, which spec.workloadRef names, is not in the input, so the Rollout is left out", r.at, r.rollout, r.kind, r.name)
+		var template *corev1.PodTemplateSpec
+		if at, known := l.places[r.to]; known && l.taken[at].workload != nil {
+			template = &l.taken[at].workload.template
+		} else if i := slices.IndexFunc(l.in.Workloads, func(w Workload) bool { return w.identity() == r.to }); i >= 0 { // of a cluster
+			template = &l.in.Workloads[i].template
+		}
+		if template == nil {
+			l.warn("%s (%s): %s %s, which spec.workloadRef names, is not in the input, so the Rollout is left out", r.at, r.rollout, r.to.Kind, r.to.name)
 			continue
 		}
-		r.rollout.template = l.in.Workloads[found].template
-		l.workload(r.at, r.rollout, r.meta)
+		r.rollout.template = *template
+		if l.valid(r.at, &r.rollout) {
+			l.in.add(r.rollout, r.meta)
+		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -42,6 +41,8 @@ type Workload struct {
 	serviceName  string
 	volumeClaims []string // names of the claim templates
 
+	qualified bool // a workload of another group has the same kind and name
+
 	// holds is why a restart would not replace all pods, for people.
 	holds string
 
@@ -58,7 +59,13 @@ type object interface {
 // zero too many should not eat the machine's memory.
 const MaxPods = 100_000
 
-func (w Workload) String() string { return w.Kind + " " + w.key() }
+func (w Workload) String() string {
+	kind := w.Kind
+	if w.qualified {
+		kind += "." + w.Group
+	}
+	return kind + " " + w.key()
+}
 
 // key names a workload within its kind.
 func (w Workload) key() string { return w.Namespace + "/" + w.Name }
@@ -227,11 +234,6 @@ func validateResources(path *field.Path, r *corev1.ResourceRequirements) field.E
 		}
 	}
 	return errs
-}
-
-// uid is that of the object. A manifest of a cluster has one; the others get one that follows from the name.
-func (w *Workload) uid() types.UID {
-	return cmp.Or(w.meta.UID, uid(w.Kind+"/"+w.Namespace+"/"+w.Name))
 }
 
 // objects returns the objects that decisions look up for the workload's pods: itself,

@@ -14,7 +14,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// Snapshot is a world of fixed objects. Where several have one name, the first counts.
+// Snapshot is a world of fixed objects. No two of them have the same group, kind, namespace and name: package preview sees to that, and a
+// cluster has no such objects.
 type Snapshot struct {
 	namespaces      map[string]*corev1.Namespace
 	nodes           map[string]*corev1.Node
@@ -33,10 +34,10 @@ type namespacedName struct{ namespace, name string }
 // New returns a world of objects, which must not change any more.
 func New(o world.Objects) *Snapshot {
 	s := &Snapshot{
-		namespaces:      firstOf(o.Namespaces, func(o *corev1.Namespace) string { return o.Name }),
-		nodes:           firstOf(o.Nodes, func(o *corev1.Node) string { return o.Name }),
-		templates:       firstOf(o.Templates, func(o *flexdaemonsets.FlexDaemonsetTemplate) string { return o.Name }),
-		poolStates:      firstOf(o.PoolStates, func(o *stowage.PoolState) namespacedName { return namespacedName{o.Namespace, o.Name} }),
+		namespaces:      byKey(o.Namespaces, func(o *corev1.Namespace) string { return o.Name }),
+		nodes:           byKey(o.Nodes, func(o *corev1.Node) string { return o.Name }),
+		templates:       byKey(o.Templates, func(o *flexdaemonsets.FlexDaemonsetTemplate) string { return o.Name }),
+		poolStates:      byKey(o.PoolStates, func(o *stowage.PoolState) namespacedName { return namespacedName{o.Namespace, o.Name} }),
 		workloads:       map[namespacedName][]*world.Workload{},
 		limitRanges:     groupBy(o.LimitRanges, func(o *corev1.LimitRange) string { return o.Namespace }),
 		resourceQuotas:  groupBy(o.ResourceQuotas, func(o *corev1.ResourceQuota) string { return o.Namespace }),
@@ -138,12 +139,10 @@ func (s *Snapshot) PodOwners(ctx context.Context, namespace string, top world.Re
 // MayRead implements [world.Snapshot]. Manifests do not hold all there is.
 func (s *Snapshot) MayRead(world.Ref) bool { return false }
 
-func firstOf[K comparable, T any](list []T, key func(*T) K) map[K]*T {
+func byKey[K comparable, T any](list []T, key func(*T) K) map[K]*T {
 	out := make(map[K]*T, len(list))
 	for i := range list {
-		if k := key(&list[i]); out[k] == nil {
-			out[k] = &list[i]
-		}
+		out[key(&list[i])] = &list[i]
 	}
 	return out
 }

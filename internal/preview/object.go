@@ -1,0 +1,141 @@
+package preview
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
+)
+
+// object takes an object of one of the types that decisions depend on.
+func (l *loader) object(at source, where string, obj object) {
+	in := &l.in.Objects
+	switch o := obj.(type) {
+	case *corev1.Namespace:
+		for _, f := range policy.Check("Namespace", feature.Metadata{Annotations: o.Annotations, Labels: o.Labels}, nil) {
+			l.warn("%s: %s", where, f)
+		}
+		l.takeOther(at, o, func() { in.Namespaces = append(in.Namespaces, *o) })
+	case *corev1.LimitRange:
+		l.home(&o.Namespace)
+		l.takeOther(at, o, func() { in.LimitRanges = append(in.LimitRanges, *o) })
+	case *corev1.ResourceQuota:
+		l.home(&o.Namespace)
+		l.takeOther(at, o, func() { in.ResourceQuotas = append(in.ResourceQuotas, *o) })
+	case *nodev1.RuntimeClass:
+		l.takeOther(at, o, func() { l.in.RuntimeClasses = append(l.in.RuntimeClasses, *o) })
+	case *corev1.Node:
+		l.takeOther(at, o, func() { in.Nodes = append(in.Nodes, *o) })
+	case *versprei.PodDistributor, *stowage.SpreadPolicy, *stowage.ClusterSpreadPolicy, *flexdaemonsets.FlexDaemonsetTemplate:
+		l.ownKind(at, where, obj)
+	default:
+		if w, known := newWorkload(obj); known {
+			l.workload(at, w, obj)
+		}
+	}
+}
+
+// ownKind takes an object of one of Stowage's own kinds.
+func (l *loader) ownKind(at source, where string, obj object) {
+	in := &l.in.Objects
+	var err error
+	var add func()
+	switch o := obj.(type) {
+	case *versprei.PodDistributor:
+		l.home(&o.Namespace)
+		err, add = policy.Compile(o).Err, func() {
+			o.UID = cmp.Or(o.UID, identityOf(o).uid())
+			in.PodDistributors = append(in.PodDistributors, *o)
+		}
+	case *stowage.SpreadPolicy:
+		l.home(&o.Namespace)
+		err, add = policy.CompilePolicy(policy.FromSpreadPolicy(o)).Err, func() {
+			o.UID, o.Generation = cmp.Or(o.UID, identityOf(o).uid()), max(o.Generation, 1)
+			in.Policies.Namespaced = append(in.Policies.Namespaced, o)
+		}
+	case *stowage.ClusterSpreadPolicy:
+		err, add = policy.CompilePolicy(policy.FromClusterSpreadPolicy(o)).Err, func() {
+			o.UID, o.Generation = cmp.Or(o.UID, identityOf(o).uid()), max(o.Generation, 1)
+			in.Policies.Cluster = append(in.Policies.Cluster, o)
+		}
+	case *flexdaemonsets.FlexDaemonsetTemplate:
+		_, err = sizing.Compile(o)
+		add = func() { in.Templates = append(in.Templates, *o) }
+	}
+	if l.compiles(where, obj.GetName(), err) {
+		l.takeOther(at, obj, add)
+	}
+}
+
+// takeOther takes an object that is no workload.
+func (l *loader) takeOther(at source, obj object, add func()) {
+	l.take(taken{identity: identityOf(obj), at: at, obj: obj, add: add})
+}
+
+// identityOf is the identity of an object whose namespace is filled in.
+func identityOf(obj object) identity {
+	return identity{obj.GetObjectKind().GroupVersionKind().GroupKind(), obj.GetNamespace(), obj.GetName()}
+}
+
+// workload takes a pod, or what makes pods.
+func (l *loader) workload(at source, w Workload, obj object) {
+	l.home(&w.Namespace)
+	if l.valid(at, &w) {
+		l.take(taken{identity: w.identity(), at: at, obj: obj, workload: &w, add: func() { l.in.add(w, obj) }})
+	}
+}
+
+// valid reports whether the API server takes a workload, and its settings have an effect.
+func (l *loader) valid(at source, w *Workload) bool {
+	w.source = at
+	before := len(l.errs)
+	for _, err := range w.validate() {
+		l.fail("%s (%s): %w", at, w, err)
+	}
+	for _, f := range policy.Check(w.Kind, w.own(), w.ofTemplate()) {
+		if f.Invalid {
+			l.fail("%s (%s): %s", at, w, f)
+		} else {
+			l.warn("%s (%s): %s", at, w, f)
+		}
+	}
+	return len(l.errs) == before
+}
+
+// compiles reports whether the API server takes the name of a custom resource, and compiling the resource made no error.
+func (l *loader) compiles(where, name string, err error) bool {
+	wrong := validation.NameIsDNSSubdomain(name, false)
+	if name == "" {
+		wrong = []string{"it is required"}
+	}
+	for _, text := range wrong {
+		l.fail("%s: metadata.name: %s", where, text)
+	}
+	if len(wrong) == 0 && err != nil {
+		l.fail("%s: %w", where, err)
+	}
+	return len(wrong) == 0 && err == nil
+}
+
+// home fills in the namespace that kubectl would.
+func (l *loader) home(namespace *string) {
+	if *namespace == "" {
+		*namespace = l.namespace
+	}
+}
+
+// kindsOfInterest are the kinds that decisions depend on, or are about. The fields in
+// quantityMaps and quantityFields are quantities wherever they are in these.
+var kindsOfInterest = []string{
+	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
+	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor", "FlexDaemonsetTemplate",
+	"SpreadPolicy", "ClusterSpreadPolicy",
+}
