@@ -15,6 +15,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/policytest"
+	"github.com/stowage-dev/stowage/internal/preview"
 )
 
 const testHelp = `Compare what Stowage decides about manifests with what test files expect. No cluster
@@ -217,13 +218,14 @@ func newTestCase(f *policytest.File, place int) (*testCase, error) {
 
 // decide makes the decisions of a case. Errors of the manifests are a part of what is decided.
 func (t *testCase) decide(ctx context.Context) (policytest.Expect, error) {
-	p, pods, warnings, err := t.preview.decide(ctx, strings.NewReader(""))
-	if ctx.Err() != nil {
-		return policytest.Expect{}, ctx.Err()
-	}
 	var workloads []string
-	if p != nil {
+	var pods []preview.Admitted
+	warnings, err := t.preview.decide(ctx, strings.NewReader(""), func(p *preview.Preview) func(*preview.Admitted) {
 		workloads = p.Workloads()
+		return func(a *preview.Admitted) { pods = append(pods, *a) }
+	})
+	if errors.Is(err, errEnded) {
+		return policytest.Expect{}, err
 	}
 	return policytest.Decided(workloads, pods, warnings, err, t.preview.peerPods.Config.VMResource, t.written), nil
 }

@@ -12,24 +12,42 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
 
-// misfits says for which pools none of the input's nodes could take the pods that get a seat there. It judges one pod of each workload in each
-// cell. Where the input has no nodes, nothing is said.
+// place is where the pods of a workload get seats.
+type place struct {
+	*Workload
+	pool, domain string
+}
+
+// placeOf is the place of a pod; it has no pool if the pod has no seat.
+func placeOf(a *Admitted) place {
+	return place{a.Workload, a.Pod.Labels[stowage.PoolLabel], a.Pod.Labels[stowage.DomainLabel]}
+}
+
+// examples are the first pod of each workload in each place.
+type examples struct {
+	of   map[place]bool
+	pods []Admitted
+}
+
+func (e *examples) add(a *Admitted) {
+	if at := placeOf(a); !e.of[at] {
+		e.of[at] = true
+		e.pods = append(e.pods, *a)
+	}
+}
+
+// misfits says for which pools none of the input's nodes could take the pods that get a seat there, by one pod of each workload in each
+// place. Where the input has no nodes, nothing is said.
 func (p *Preview) misfits(ctx context.Context, pods []Admitted) (texts []string, err error) {
 	if len(p.in.Objects.Nodes) == 0 {
 		return nil, nil
 	}
-	type place struct {
-		*Workload
-		pool, domain string
-	}
-	judged := map[place]bool{}
 	for i := range pods {
 		a := &pods[i]
-		in := place{a.Workload, a.Pod.Labels[stowage.PoolLabel], a.Pod.Labels[stowage.DomainLabel]}
-		if in.pool == "" || judged[in] {
+		in := placeOf(a)
+		if in.pool == "" {
 			continue
 		}
-		judged[in] = true
 		found, err := p.Policy(ctx, a.Workload)
 		if err != nil {
 			return nil, err

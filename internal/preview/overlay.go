@@ -307,14 +307,11 @@ func (w *Workload) Holds() string { return w.holds }
 // FirstPod returns the workload's first pod as its controller makes it, before admission. Of a DaemonSet it is that of the first node that
 // it runs on; without such a node, or without replicas, it is nil.
 func (w *Workload) FirstPod(nodes []corev1.Node) *corev1.Pod {
-	made := w.pods(min(1, w.replicas), nodes)
-	if w.Kind != "DaemonSet" && len(made) == 0 {
-		made = w.pods(1, nil)
+	pod := firstPod(w.pods(min(1, w.replicas), nodes))
+	if w.Kind != "DaemonSet" && pod == nil {
+		pod = firstPod(w.pods(1, nil))
 	}
-	if len(made) == 0 {
-		return nil
-	}
-	return made[0]
+	return pod
 }
 
 // FirstOrdinal is the ordinal of the first pod of a StatefulSet.

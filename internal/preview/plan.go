@@ -110,36 +110,58 @@ func (p *Plan) nameOf(in cell) string {
 // ErrNoPlan means that there is nothing to draw.
 var ErrNoPlan = errors.New("no workload of the input that has a pod has a strategy; there is nothing to draw")
 
-// Plans returns the plans of those workloads that have a strategy. There must be one.
-func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
-	var out []Plan
-	var last *Workload
-	for i := range pods {
-		pod := pods[i].Pod
-		if pods[i].Workload != last {
-			last = pods[i].Workload
-			owner := metav1.GetControllerOfNoCopy(pod)
-			if owner == nil {
-				continue
-			}
-			p, err := v.policies.Find(ctx, policy.Pod{Namespace: pod.Namespace, Owner: world.RefOf(owner), Annotations: pod.Annotations})
-			if err != nil {
-				return nil, err
-			}
-			if p == nil || p.Layout == nil {
-				continue
-			}
-			out = append(out, Plan{Workload: last, Policy: p})
+// Planner makes the plans of those workloads that have a strategy, pod by pod.
+type Planner struct {
+	preview *Preview
+	plans   []Plan
+	last    *Workload
+	divided bool // the last workload
+}
+
+// Planner returns one of no pods.
+func (v *Preview) Planner() *Planner { return &Planner{preview: v} }
+
+// Add adds the next pod.
+func (p *Planner) Add(ctx context.Context, a *Admitted) error {
+	if a.Workload != p.last {
+		p.last, p.divided = a.Workload, false
+		owner := metav1.GetControllerOfNoCopy(a.Pod)
+		if owner == nil {
+			return nil
 		}
-		if n := len(out); n > 0 && out[n-1].Workload == last {
-			pool, domain := poolOf(&pods[i], out[n-1].Policy)
-			out[n-1].Pools, out[n-1].Domains = append(out[n-1].Pools, pool), append(out[n-1].Domains, domain)
+		found, err := p.preview.policies.Find(ctx, policy.Pod{Namespace: a.Pod.Namespace, Owner: world.RefOf(owner), Annotations: a.Pod.Annotations})
+		if err != nil {
+			return err
+		}
+		if p.divided = found != nil && found.Layout != nil; p.divided {
+			p.plans = append(p.plans, Plan{Workload: p.last, Policy: found})
 		}
 	}
-	if len(out) == 0 {
+	if p.divided {
+		plan := &p.plans[len(p.plans)-1]
+		pool, domain := poolOf(a, plan.Policy)
+		plan.Pools, plan.Domains = append(plan.Pools, pool), append(plan.Domains, domain)
+	}
+	return nil
+}
+
+// Plans returns the plans. There must be one.
+func (p *Planner) Plans() ([]Plan, error) {
+	if len(p.plans) == 0 {
 		return nil, ErrNoPlan
 	}
-	return out, nil
+	return p.plans, nil
+}
+
+// Plans returns the plans of some pods. There must be one.
+func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
+	p := v.Planner()
+	for i := range pods {
+		if err := p.Add(ctx, &pods[i]); err != nil {
+			return nil, err
+		}
+	}
+	return p.Plans()
 }
 
 // poolOf is the pool that a pod goes to, or would go to in mode Audit, with its domain; -1 if it has none.

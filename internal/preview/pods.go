@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,75 +19,109 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodefit"
 )
 
+// maker makes the pods of a workload, as its controller does.
+type maker struct {
+	*Workload
+	owner     metav1.OwnerReference
+	ownerName string
+	hash      string // see [Workload.templateHash]
+	names     nameSet
+}
+
 // pods returns the pods that controllers would make for the workload, in order of
-// creation. A DaemonSet has one for each node that it may run on.
-func (w *Workload) pods(replicas int32, nodes []corev1.Node) []*corev1.Pod {
+// creation. A DaemonSet has one for each node that it may run on. They are made one by one, because there may be many.
+func (w *Workload) pods(replicas int32, nodes []corev1.Node) iter.Seq[*corev1.Pod] {
 	if w.Kind == "Pod" {
-		pod := &corev1.Pod{ObjectMeta: w.meta, Spec: w.template.Spec}
-		pod.TypeMeta = podType
-		pod.Namespace = w.Namespace
-		if pod.Name == "" {
-			pod.Name = nameSet{}.generate(pod.GenerateName, w.source.String(), 0)
-		}
-		return []*corev1.Pod{pod.DeepCopy()}
+		return func(yield func(*corev1.Pod) bool) { yield(w.itself()) }
 	}
-	names := nameSet{}
-	owner, ownerName := w.owner()
-	if w.Kind == "DaemonSet" {
-		var pods []*corev1.Pod
-		for i := range nodes {
-			pod := w.newPod(owner)
-			tolerateAsDaemon(&pod.Spec)
-			if !runsOn(&pod.Spec, &nodes[i]) {
-				continue
+	return func(yield func(*corev1.Pod) bool) {
+		m := maker{Workload: w, hash: w.templateHash(), names: nameSet{}}
+		m.owner, m.ownerName = w.owner()
+		if w.Kind == "DaemonSet" {
+			m.forNodes(nodes, yield)
+			return
+		}
+		for i := range replicas {
+			if !yield(m.pod(i)) {
+				return
 			}
-			pin(&pod.Spec, nodes[i].Name)
-			pod.GenerateName = ownerName + "-"
-			pod.Name = names.generate(pod.GenerateName, w.String()+nodes[i].Name, 0)
-			pods = append(pods, pod)
 		}
-		return pods
 	}
-	pods := make([]*corev1.Pod, 0, replicas)
-	for i := range replicas {
-		pod := w.newPod(owner)
-		switch {
-		case w.Kind == "StatefulSet":
-			w.identify(pod, strconv.FormatInt(w.firstOrdinal+int64(i), 10))
-		case w.indexed:
-			index := strconv.Itoa(int(i))
-			pod.GenerateName = ownerName[:min(len(ownerName), maxGenerated-len(index)-2)] + "-" + index + "-"
-			pod.Name = names.generate(pod.GenerateName, w.String(), i)
-			metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, index)
-			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, index)
-			pod.Spec.Hostname = ownerName + "-" + index
-		default:
-			pod.GenerateName = ownerName + "-"
-			pod.Name = names.generate(pod.GenerateName, w.String(), i)
+}
+
+// firstPod returns the first of some pods, or nil if there is none.
+func firstPod(pods iter.Seq[*corev1.Pod]) *corev1.Pod {
+	for pod := range pods {
+		return pod
+	}
+	return nil
+}
+
+// itself is the pod of a workload that is one.
+func (w *Workload) itself() *corev1.Pod {
+	pod := &corev1.Pod{TypeMeta: podType, ObjectMeta: w.meta, Spec: w.template.Spec}
+	pod.Namespace = w.Namespace
+	if pod.Name == "" {
+		pod.Name = nameSet{}.generate(pod.GenerateName, w.source.String(), 0)
+	}
+	return pod.DeepCopy()
+}
+
+// forNodes makes the pods of a DaemonSet.
+func (m *maker) forNodes(nodes []corev1.Node, yield func(*corev1.Pod) bool) {
+	for i := range nodes {
+		pod := m.newPod()
+		tolerateAsDaemon(&pod.Spec)
+		if !runsOn(&pod.Spec, &nodes[i]) {
+			continue
 		}
-		pods = append(pods, pod)
+		pin(&pod.Spec, nodes[i].Name)
+		pod.GenerateName = m.ownerName + "-"
+		pod.Name = m.names.generate(pod.GenerateName, m.String()+nodes[i].Name, 0)
+		if !yield(pod) {
+			return
+		}
 	}
-	return pods
+}
+
+// pod makes one of the pods of a workload with a replica count.
+func (m *maker) pod(i int32) *corev1.Pod {
+	pod := m.newPod()
+	switch {
+	case m.Kind == "StatefulSet":
+		m.identify(pod, strconv.FormatInt(m.firstOrdinal+int64(i), 10))
+	case m.indexed:
+		index := strconv.Itoa(int(i))
+		pod.GenerateName = m.ownerName[:min(len(m.ownerName), maxGenerated-len(index)-2)] + "-" + index + "-"
+		pod.Name = m.names.generate(pod.GenerateName, m.String(), i)
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, index)
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, index)
+		pod.Spec.Hostname = m.ownerName + "-" + index
+	default:
+		pod.GenerateName = m.ownerName + "-"
+		pod.Name = m.names.generate(pod.GenerateName, m.String(), i)
+	}
+	return pod
 }
 
 var podType = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 
 // newPod makes a pod from the template.
-func (w *Workload) newPod(owner metav1.OwnerReference) *corev1.Pod {
-	t := w.template.DeepCopy()
+func (m *maker) newPod() *corev1.Pod {
+	t := m.template.DeepCopy()
 	pod := &corev1.Pod{TypeMeta: podType, ObjectMeta: metav1.ObjectMeta{
-		Namespace: w.Namespace, Labels: t.Labels, Annotations: t.Annotations, Finalizers: t.Finalizers,
-		OwnerReferences: []metav1.OwnerReference{owner},
+		Namespace: m.Namespace, Labels: t.Labels, Annotations: t.Annotations, Finalizers: t.Finalizers,
+		OwnerReferences: []metav1.OwnerReference{m.owner},
 	}, Spec: t.Spec}
-	switch w.Kind {
+	switch m.Kind {
 	case "Deployment":
-		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDeploymentUniqueLabelKey, w.templateHash())
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, appsv1.DefaultDeploymentUniqueLabelKey, m.hash)
 	case "Rollout":
-		metav1.SetMetaDataLabel(&pod.ObjectMeta, rolloutHashLabel, w.templateHash())
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, rolloutHashLabel, m.hash)
 	case "Job", "CronJob":
 		for _, prefix := range []string{"", "batch.kubernetes.io/"} { // the first is the older form
-			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"job-name", owner.Name)
-			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"controller-uid", string(owner.UID))
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"job-name", m.owner.Name)
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, prefix+"controller-uid", string(m.owner.UID))
 		}
 	}
 	return pod
@@ -157,8 +192,12 @@ const (
 	maxGenerated = 63 - suffixLength
 )
 
-// enoughTries is after how many names that are taken one is longer than those of the API server.
-const enoughTries = 20
+// A name is longer than those of the API server after so many that are taken, and where the workload has so many pods already: there are
+// 100,000 short ones.
+const (
+	enoughTries = 20
+	enoughNames = 50_000
+)
 
 // nameSet is the generated names of a workload's pods.
 type nameSet map[string]bool
@@ -170,7 +209,7 @@ func (n nameSet) generate(prefix, seed string, i int32) string {
 	for try := 0; ; try++ {
 		digits := fmt.Sprintf("%010d", hash32(fmt.Sprintf("%s#%d#%d", seed, i, try)))
 		suffix := digits[len(digits)-suffixLength:]
-		if try >= enoughTries { // of so many pods, most names are taken
+		if try >= enoughTries || len(n) >= enoughNames {
 			suffix = digits
 		}
 		name := prefix + rand.SafeEncodeString(suffix)

@@ -46,7 +46,7 @@ func New(in *Inputs, s Settings) *Preview {
 	p := &Preview{in: in, settings: s, policies: policy.NewFinder(objects, policy.Settings{NamespaceLabel: s.NamespaceLabel, ExcludedNamespaces: s.ExcludedNamespaces})}
 	var features []feature.Feature // in the order that package server has
 	if s.Spread {
-		spread := &spreadadmit.Feature{Policies: p.policies, Seats: ledger.NewMemory(), Key: make(ledger.Key, ledger.KeySize), Audits: spreadadmit.NewAudits(clock.RealClock{})}
+		spread := &spreadadmit.Feature{Policies: p.policies, Seats: newSeats(), Key: make(ledger.Key, ledger.KeySize), Audits: spreadadmit.NewAudits(clock.RealClock{})}
 		if len(in.Objects.Nodes) > 0 {
 			spread.Nodes = in.nodesWith
 		}

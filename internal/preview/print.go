@@ -19,13 +19,14 @@ import (
 // Formats are the output formats of [Print], "svg", which is that of [SVG], and "html", which is that of [HTML].
 var Formats = []string{"table", "yaml", "json", "svg", "html"}
 
-// Print writes the pods as a table or as one v1 List of Pods. The table has a row for each workload, or, where its
-// pods differ, for each kind of pod.
+// Print writes the pods as a table, see [Summary.Print], or as one v1 List of Pods.
 func Print(out io.Writer, format string, pods []Admitted, vmResource string) error {
 	if format == "table" {
-		t, summary := tableOf(pods, vmResource)
-		_, err := io.WriteString(out, t.Text()+"\n"+summary+"\n")
-		return err
+		s := NewSummary(vmResource)
+		for i := range pods {
+			s.Add(&pods[i])
+		}
+		return s.Print(out)
 	}
 	list := struct {
 		APIVersion string        `json:"apiVersion"`
@@ -51,8 +52,8 @@ type row struct {
 }
 
 // HTML writes the decisions about pods as a page: pictures of the plans, which may be none, and the table.
-func HTML(out io.Writer, pods []Admitted, plans []Plan, warnings []string, vmResource string) error {
-	t, summary := tableOf(pods, vmResource)
+func HTML(out io.Writer, of *Summary, plans []Plan, warnings []string) error {
+	t, summary := of.table()
 	p := report.Page{Title: "Stowage: preview", Summary: []string{summary}, Warnings: warnings}
 	if len(plans) > 0 {
 		var plot strings.Builder
@@ -65,31 +66,55 @@ func HTML(out io.Writer, pods []Admitted, plans []Plan, warnings []string, vmRes
 	return p.HTML(out)
 }
 
-// tableOf returns the table of decisions, and what they are in all.
-func tableOf(pods []Admitted, vmResource string) (t report.Table, summary string) {
-	var rows []row
-	known := map[row]int{} // the places of rows, by what makes pods alike
-	changed, vms, order := 0, int64(0), 0
-	for i := range pods {
-		if i > 0 && pods[i].Workload != pods[i-1].Workload {
-			order++
-		}
-		r := rowOf(&pods[i], vmResource)
-		if len(pods[i].Result.Patch) > 0 {
-			changed++
-		}
-		vms += r.vms
-		at, ok := known[r]
-		if !ok {
-			at = len(rows)
-			known[r] = at
-			r.order = order
-			rows = append(rows, r)
-		}
-		rows[at].pods++
+// Summary sums up pods, for the table of decisions. It keeps none.
+type Summary struct {
+	vmResource    string
+	rows          []row
+	known         map[row]int // the places of rows, by what makes pods alike
+	pods, changed int
+	vms           int64
+	last          *Workload
+	order         int
+}
+
+// NewSummary returns a summary of no pods.
+func NewSummary(vmResource string) *Summary {
+	return &Summary{vmResource: vmResource, known: map[row]int{}}
+}
+
+// Add adds the next pod.
+func (s *Summary) Add(a *Admitted) {
+	if s.pods > 0 && a.Workload != s.last {
+		s.order++
 	}
+	s.last = a.Workload
+	s.pods++
+	r := rowOf(a, s.vmResource)
+	if len(a.Result.Patch) > 0 {
+		s.changed++
+	}
+	s.vms += r.vms
+	at, ok := s.known[r]
+	if !ok {
+		at = len(s.rows)
+		s.known[r] = at
+		r.order = s.order
+		s.rows = append(s.rows, r)
+	}
+	s.rows[at].pods++
+}
+
+// Print writes the table. It has a row for each workload, or, where its pods differ, for each kind of pod.
+func (s *Summary) Print(out io.Writer) error {
+	t, text := s.table()
+	_, err := io.WriteString(out, t.Text()+"\n"+text+"\n")
+	return err
+}
+
+// table returns the table of decisions, and what they are in all.
+func (s *Summary) table() (t report.Table, text string) {
 	// Workloads stay in order, and the pools of one are sorted.
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.pool, b.pool)) })
+	rows := slices.SortedStableFunc(slices.Values(s.rows), func(a, b row) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.pool, b.pool)) })
 	t.Head = []string{"WORKLOAD", "PODS", "DECISION", "POOL", "NODE", "CPU", "MEMORY", "STORAGE", "GPUS", "VMS"}
 	for _, r := range rows {
 		each := "-"
@@ -98,7 +123,7 @@ func tableOf(pods []Admitted, vmResource string) (t report.Table, summary string
 		}
 		t.Rows = append(t.Rows, []string{r.workload, strconv.Itoa(r.pods), r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, each})
 	}
-	return t, fmt.Sprintf("%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.", report.Pods(len(pods)), changed, vms, vmResource)
+	return t, fmt.Sprintf("%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.", report.Pods(s.pods), s.changed, s.vms, s.vmResource)
 }
 
 func rowOf(a *Admitted, vmResource string) row {
