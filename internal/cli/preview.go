@@ -155,7 +155,7 @@ func (o *previewOptions) run(ctx context.Context, s Streams) error {
 		return err
 	}
 	for _, w := range warnings {
-		fmt.Fprintf(s.Err, "Warning: %s\n", w)
+		fmt.Fprintf(s.Err, "Warning: %s\n", preview.Printable(w))
 	}
 	if err := out.print(s.Out, warnings); err != nil {
 		return err

@@ -117,6 +117,8 @@ func TestPreviewCalls(t *testing.T) {
 		"flow YAML":             {args: []string{"-f", "-"}, stdin: "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}\n---\n" + pod, parts: []string{"Pod default/p"}},
 		"Windows line ends":     {args: []string{"-f", "-"}, stdin: strings.ReplaceAll(pod+"---\n"+strings.Replace(pod, "name: p", "name: q", 1), "\n", "\r\n"), parts: []string{"2 pods"}},
 		"Lists without an end":  {args: []string{"-f", "-"}, stdin: strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 5000) + strings.Repeat("]}", 5000), code: 1, parts: []string{"nested more than 8 deep"}},
+		"escape sequences":      {args: []string{"-"}, stdin: strings.ReplaceAll(short, `"stowage.dev/spill":"2m"`, `"stowage.dev/across":"\u001b[31m","stowage.dev/\u001b[31mx":""`), parts: []string{`stowage.dev/across is "\x1b[31m" and is ignored`, `stowage.dev/\x1b[31mx is no key`}},
+		"a text in UTF-16":      {args: []string{"-"}, stdin: "\xff\xfek\x00i\x00n\x00d\x00", code: 1, parts: []string{"standard input: it is UTF-16; save it as UTF-8"}},
 		"half a JSON object":    {args: []string{"-f", "-"}, stdin: `{"kind":`, code: 1, parts: []string{"standard input: document 1"}},
 	}
 	for name, tc := range cases {
@@ -129,6 +131,9 @@ func TestPreviewCalls(t *testing.T) {
 				if !strings.Contains(shown, part) {
 					t.Errorf("%q is missing in\n%s", part, shown)
 				}
+			}
+			if strings.Contains(shown, "\x1b") {
+				t.Errorf("an escape sequence:\n%q", shown)
 			}
 			if strings.Contains(shown, "goroutine ") {
 				t.Errorf("a stack trace:\n%s", shown)

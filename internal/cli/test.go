@@ -133,10 +133,10 @@ func (o *testOptions) run(ctx context.Context, s Streams, paths []string) error 
 // printCase prints what came of a case.
 func (o *testOptions) printCase(s Streams, outcome string, r *policytest.Result, differences []string) {
 	if outcome != "ok" || !o.quiet {
-		fmt.Fprintf(s.Out, "%-7s  %s: %s\n", outcome, r.File, r.Case)
+		fmt.Fprintf(s.Out, "%-7s  %s\n", outcome, preview.Printable(r.File+": "+r.Case))
 	}
 	for _, d := range differences {
-		fmt.Fprintf(s.Out, "           %s\n", strings.ReplaceAll(d, "\n", "\n             "))
+		fmt.Fprintf(s.Out, "           %s\n", strings.ReplaceAll(preview.Printable(d), "\n", "\n             "))
 	}
 }
 
@@ -151,13 +151,13 @@ func readCases(paths []string) ([]*testCase, error) {
 	for _, name := range names {
 		f, err := policytest.Read(name)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, errors.New(preview.Printable(err.Error())))
 			continue
 		}
 		for i := range f.Cases {
 			c, err := newTestCase(f, i)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: case %q: %w", f.Path, f.Cases[i].Name, err))
+				errs = append(errs, fmt.Errorf("%s: case %q: %w", preview.Printable(f.Path), f.Cases[i].Name, err))
 			}
 			cases = append(cases, c)
 		}

@@ -256,8 +256,8 @@ func lineOf(manifests, text string) int {
 		return 0
 	}
 	if at := inLine.FindStringSubmatch(m[2]); at != nil {
-		n, _ := strconv.Atoi(at[1])
-		return start + n - 1
+		n, _ := strconv.Atoi(at[1]) // of the whole text
+		return n
 	}
 	var root yaml.Node
 	if yaml.Unmarshal([]byte(document), &root) != nil || len(root.Content) == 0 {

@@ -111,7 +111,7 @@ func TestLineOf(t *testing.T) {
 		"standard input: document 1 (Pod p): spec.containers: Required value":                               3,
 		"standard input: document 2 (Deployment d): spec.template.spec.containers[1].name: Duplicate value": 18,
 		"standard input: document 2 (Deployment d): spec.template.metadata.labels[a.b/c] is 1":              14,
-		"standard input: document 2: yaml: line 4: did not find expected key":                               11,
+		"standard input: document 2: yaml: line 11: did not find expected key":                              11,
 		"standard input: document 3 (Pod p): spec: wrong":                                                   0,
 		"something else": 0,
 	} {

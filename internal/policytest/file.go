@@ -152,6 +152,9 @@ func Read(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if data, err = preview.Text(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	f, err := parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

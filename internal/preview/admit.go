@@ -79,7 +79,7 @@ type visiting struct {
 }
 
 func (v *visiting) warn(w *Workload, text string) {
-	if text = w.String() + ": " + text; !v.warned[text] {
+	if text = line(w.String() + ": " + text); !v.warned[text] {
 		v.warned[text] = true
 		v.warnings = append(v.warnings, text)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,6 +44,9 @@ type taken struct {
 // take takes an object. Of several with one identity the last counts, as it does for kubectl apply. An object whose name is generated is
 // another one each time.
 func (l *loader) take(t taken) {
+	if !l.named(&t) {
+		return
+	}
 	if t.name == "" {
 		l.taken = append(l.taken, t)
 		return
@@ -54,6 +58,31 @@ func (l *loader) take(t taken) {
 	}
 	l.places[t.identity] = len(l.taken)
 	l.taken = append(l.taken, t)
+}
+
+// named reports whether the API server takes the names of an object.
+func (l *loader) named(t *taken) bool {
+	before, check := len(l.errs), validation.NameIsDNSSubdomain
+	if t.GroupKind == (schema.GroupKind{Kind: "Namespace"}) {
+		check = validation.NameIsDNSLabel
+	}
+	for _, of := range []struct {
+		field, text string
+		wrong       func(string, bool) []string
+		prefix      bool
+	}{
+		{"name", t.obj.GetName(), check, false},
+		{"generateName", t.obj.GetGenerateName(), check, true},
+		{"namespace", t.namespace, validation.ValidateNamespaceName, false},
+	} {
+		if of.text == "" {
+			continue
+		}
+		for _, wrong := range of.wrong(of.text, of.prefix) {
+			l.fail("%s (%s): metadata.%s is %q: %s", t.at, line(t.identity.String()), of.field, of.text, wrong)
+		}
+	}
+	return len(l.errs) == before
 }
 
 // settle adds what was taken to the inputs. An object that a workload of the input made is a part of that: its pods are counted there.

@@ -44,7 +44,7 @@ type kindCounts map[string]int
 func (c kindCounts) String() string {
 	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(c)) {
-		parts = append(parts, fmt.Sprintf("%d %s", c[kind], kind))
+		parts = append(parts, fmt.Sprintf("%d %s", c[kind], line(kind)))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -57,7 +57,7 @@ type source struct {
 }
 
 func (s source) String() string {
-	at := fmt.Sprintf("%s: document %d", s.file, s.document)
+	at := fmt.Sprintf("%s: document %d", line(s.file), s.document)
 	if s.item > 0 {
 		at += fmt.Sprintf(", item %d", s.item)
 	}
@@ -132,17 +132,21 @@ type loader struct {
 }
 
 func (l *loader) warn(format string, args ...any) {
-	l.in.Warnings = append(l.in.Warnings, fmt.Sprintf(format, args...))
+	l.in.Warnings = append(l.in.Warnings, line(fmt.Sprintf(format, args...)))
 }
 
 func (l *loader) fail(format string, args ...any) {
-	l.errs = append(l.errs, fmt.Errorf(format, args...))
+	l.errs = append(l.errs, printed{fmt.Errorf(format, args...)})
 }
 
-var (
-	documentEnd  = regexp.MustCompile(`(?m)^\.\.\.[ \t]*(#.*)?$\n?`)
-	onlyComments = regexp.MustCompile(`^(\s|#[^\n]*(\n|$)|---[^\n]*(\n|$))*$`)
-)
+// printed is an error whose text is [Printable].
+type printed struct{ error }
+
+func (p printed) Error() string { return Printable(p.error.Error()) }
+
+func (p printed) Unwrap() error { return p.error }
+
+var onlyComments = regexp.MustCompile(`^(\s|#[^\n]*(\n|$)|---[^\n]*(\n|$))*$`)
 
 // decoder refuses fields that do not exist, as kubectl does by default.
 var decoder = serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -169,7 +173,7 @@ const maxDepth = 8
 type head struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
-		Name string `json:"name"`
+		Name any `json:"name"` // the decoder says what is wrong with one that is no text
 	} `json:"metadata"`
 	Items []json.RawMessage `json:"items"`
 }
@@ -181,7 +185,8 @@ func (l *loader) document(at source, data []byte, depth int) {
 		l.fail("%s: expected a Kubernetes object, with apiVersion and kind", at)
 		return
 	}
-	where := fmt.Sprintf("%s (%s)", at, strings.TrimSpace(head.Kind+" "+head.Metadata.Name))
+	name, _ := head.Metadata.Name.(string)
+	where := fmt.Sprintf("%s (%s)", at, line(strings.TrimSpace(head.Kind+" "+name)))
 
 	switch gvk := head.GroupVersionKind(); {
 	case strings.HasSuffix(head.Kind, "List") && head.Items != nil:

@@ -233,7 +233,7 @@ func Plot(out io.Writer, plans []Plan) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(out, b.String())
+	_, err := io.WriteString(out, Printable(b.String()))
 	return err
 }
 

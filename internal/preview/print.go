@@ -107,7 +107,7 @@ func (s *Summary) Add(a *Admitted) {
 // Print writes the table. It has a row for each workload, or, where its pods differ, for each kind of pod.
 func (s *Summary) Print(out io.Writer) error {
 	t, text := s.table()
-	_, err := io.WriteString(out, t.Text()+"\n"+text+"\n")
+	_, err := io.WriteString(out, Printable(t.Text()+"\n"+text+"\n"))
 	return err
 }
 
@@ -127,7 +127,7 @@ func (s *Summary) table() (t report.Table, text string) {
 }
 
 func rowOf(a *Admitted, vmResource string) row {
-	r := row{workload: a.Workload.String(), decision: a.Decision(), pool: pool(&a.Result), node: "-", cpu: "-", memory: "-", storage: "-", gpus: "-"}
+	r := row{workload: a.Workload.String(), decision: line(a.Decision()), pool: line(pool(&a.Result)), node: "-", cpu: "-", memory: "-", storage: "-", gpus: "-"}
 	if node, requests, ok := a.Size(); ok {
 		r.node = node
 		for _, f := range []struct {

@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
@@ -16,7 +15,6 @@ import (
 	"slices"
 	"strings"
 
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
 
@@ -92,27 +90,27 @@ func (l *loader) stream(file string, r io.Reader) {
 		l.fail("%s: it has more than %d MiB; give the manifests in several files", file, maxInput>>20)
 		return
 	}
-	documents, ok := splitJSON(data)
-	if !ok {
-		if documents, err = splitYAML(data); err != nil {
-			l.fail("%s: %s", file, plain(err))
-			return
-		}
+	if data, err = Text(data); err != nil {
+		l.fail("%s: %w", file, err)
+		return
 	}
-	for i, doc := range documents {
-		at := source{file: file, document: i + 1}
-		if !ok {
-			text := doc
-			if doc, err = yaml.YAMLToJSONStrict(text); err != nil {
-				if bytes.Contains(text, []byte("{{")) {
-					l.fail("%s: it is a template and no manifest (%s); render it: helm template ... | stowage preview -", at, plain(err))
-				} else {
-					l.fail("%s: %s", at, plain(err))
-				}
-				continue
-			}
+	if objects, ok := splitJSON(data); ok {
+		for i, object := range objects {
+			l.document(source{file: file, document: i + 1}, object, 0)
 		}
-		l.document(at, doc, 0)
+		return
+	}
+	for i, doc := range splitYAML(data) {
+		at := source{file: file, document: i + 1}
+		object, err := yaml.YAMLToJSONStrict(doc.text)
+		switch {
+		case err == nil:
+			l.document(at, object, 0)
+		case bytes.Contains(doc.text, []byte("{{")):
+			l.fail("%s: it is a template and no manifest (%s); render it: helm template ... | stowage preview -", at, doc.ofFile(plain(err)))
+		default:
+			l.fail("%s: %s", at, doc.ofFile(plain(err)))
+		}
 	}
 }
 
@@ -166,24 +164,5 @@ func splitJSON(data []byte) (documents [][]byte, ok bool) {
 			return nil, false
 		}
 		documents = append(documents, doc)
-	}
-}
-
-// splitYAML splits a stream of YAML documents and leaves out those without content.
-func splitYAML(data []byte) (documents [][]byte, err error) {
-	// "..." ends a document, too, and the reader knows only "---".
-	data = documentEnd.ReplaceAll(bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")), []byte("---\n"))
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		doc, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			return documents, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !onlyComments.Match(doc) {
-			documents = append(documents, doc)
-		}
 	}
 }

@@ -67,8 +67,8 @@ func (w Workload) String() string {
 	return kind + " " + w.key()
 }
 
-// key names a workload within its kind.
-func (w Workload) key() string { return w.Namespace + "/" + w.Name }
+// key names a workload within its kind. The name may be one that is refused.
+func (w Workload) key() string { return line(w.Namespace + "/" + w.Name) }
 
 // own are the settings of the object itself.
 func (w *Workload) own() feature.Metadata {
