@@ -109,6 +109,7 @@ func TestPreviewCalls(t *testing.T) {
 		"a warning":             {args: []string{dir, "--target-runtimeclass", "mine"}, parts: []string{"Warning: "}},
 		"a strict warning":      {args: []string{dir, "--target-runtimeclass", "mine", "--strict"}, code: 1, parts: []string{"Warning: ", "Error: there are warnings"}},
 		"strict, and all well":  {args: []string{"-", "--strict"}, stdin: deployment, parts: []string{"2 pods, 0 changed"}},
+		"pinned pods":           {args: []string{"-", "--strict"}, stdin: strings.ReplaceAll(short, `"spec":{"containers"`, `"spec":{"nodeName":"n","containers"`), code: 1, parts: []string{"Warning: Deployment default/d: the annotation of Deployment d has no effect: the pod chooses its nodes itself, by spec.nodeName, so it has no seat"}},
 		"one object twice":      {args: []string{"-", "--strict"}, stdin: pod + "---\n" + pod, code: 1, parts: []string{"Pod default/p  1 ", "(Pod default/p): the same object is in standard input: document 1, too", "Error: there are warnings"}},
 		"a bad setting":         {args: []string{"-f", dir, "--peerpods-sizing", "Half"}, code: 2, parts: []string{`sizing "Half"`}},
 		"a missing file":        {args: []string{"-f", "nowhere.yaml"}, code: 1, parts: []string{"nowhere.yaml: no such file"}},

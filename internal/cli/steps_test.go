@@ -48,7 +48,7 @@ func TestSteps(t *testing.T) {
 	waitFor("deciding: 2 pods so far\n")
 	s.stop()
 	at := out.String()
-	time.Sleep(5 * time.Millisecond)
+	<-time.After(5 * time.Millisecond)
 	if out.String() != at {
 		t.Error("it goes on after its end")
 	}

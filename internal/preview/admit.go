@@ -55,8 +55,12 @@ func (p *Preview) AdmitAll(ctx context.Context, replicas int32, use func(*Admitt
 	if err != nil {
 		return nil, err
 	}
-	texts, err := p.misfits(ctx, seen.pods)
-	return append(warnings, texts...), err
+	misfits, err := p.misfits(ctx, seen.pods)
+	if err != nil {
+		return nil, err
+	}
+	unfollowed, err := p.unfollowed(ctx, seen.pods)
+	return slices.Concat(warnings, misfits, unfollowed), err
 }
 
 // Visit says what becomes of the pods of a preview.

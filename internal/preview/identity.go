@@ -79,7 +79,7 @@ func (l *loader) named(t *taken) bool {
 			continue
 		}
 		for _, wrong := range of.wrong(of.text, of.prefix) {
-			l.fail("%s (%s): metadata.%s is %q: %s", t.at, line(t.identity.String()), of.field, of.text, wrong)
+			l.fail("%s (%s): metadata.%s is %q: %s", t.at, line(t.String()), of.field, of.text, wrong)
 		}
 	}
 	return len(l.errs) == before

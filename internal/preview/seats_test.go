@@ -66,7 +66,7 @@ func BenchmarkReplicas(b *testing.B) {
 		b.Run(fmt.Sprintf("replicas=%d", replicas), func(b *testing.B) {
 			in := &Inputs{}
 			w := Workload{Namespace: "default", Name: "web"}
-			w.Kind, w.GroupVersionKind.Group, w.GroupVersionKind.Version = "Deployment", "apps", "v1"
+			w.Kind, w.Group, w.Version = "Deployment", "apps", "v1"
 			w.template.Annotations = map[string]string{"custom-pod-schedule-strategy": "type=od,base=1,weight=20:type=spot,weight=80"}
 			w.template.Spec.Containers = []corev1.Container{{Name: "c"}}
 			in.Workloads = []Workload{w}
