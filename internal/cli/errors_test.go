@@ -34,7 +34,7 @@ func TestErrors(t *testing.T) {
 		"a number that is none": {args: []string{"preview", "-"}, in: edited("Deployment", ".nan", "other"), want: "document 1: a value is .nan or .inf; write a plain number"},
 		"a count of letters": {args: []string{"preview", "-"}, in: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: many}\n",
 			want: "(Deployment web): spec.replicas is a string; expected a whole number"},
-		"two pools of one name":   {args: []string{"preview", "-"}, in: edited("Deployment", "1", "x"), want: `pool 2: has the same name as pool 1, "x"`},
+		"two pools of one name":   {args: []string{"preview", "-"}, in: edited("Deployment", "1", "x"), want: `pool 1: has the same name as pool 0, "x"`},
 		"a target in small":       {args: []string{"preview", "-"}, in: edited("deployment", "1", "other"), want: "kind is the kind of a workload as kubectl explain writes it, such as Deployment"},
 		"a target with its nodes": {args: []string{"preview", "-"}, in: edited("DaemonSet", "1", "other"), want: "the pods of a DaemonSet have their nodes already; a FlexDaemonsetTemplate sizes them"},
 		"a Helm template": {args: []string{"preview", file("t.yaml", "{{- if .Values.x }}\nkind: Pod\n{{ end }}\n")},

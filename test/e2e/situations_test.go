@@ -71,10 +71,10 @@ func TestSituations(t *testing.T) {
 			want: []string{`stowage.dev/rebalance is "evict" and is ignored; it must be Never or Evict`}},
 		"a misspelt weight": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("type=default,wieght=1:type=spot,weight=1"))))
-		}, want: []string{"pool 1: wieght is taken as a node label; is weight meant?", "pool 1 has no base and no weight, so it never gets a pod"}},
+		}, want: []string{"pool 0: wieght is taken as a node label; is weight meant?", "pool 0 has no base and no weight, so it never gets a pod"}},
 		"an invalid strategy": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("type=default,weight=many"))))
-		}, want: []string{"is invalid, so that it divides no pods: pool 1", "→ correct the strategy"}},
+		}, want: []string{"is invalid, so that it divides no pods: pool 0", "→ correct the strategy"}},
 		"a strategy without its switch": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, map[string]string{stowage.SpreadStrategyAnnotation: documented})))
 		}, want: []string{"CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'", "→ add UseCustomKubeScheduler: 'true' to metadata.annotations, or remove CustomPodScheduleStrategy there"}},

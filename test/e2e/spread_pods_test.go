@@ -496,7 +496,7 @@ func TestSpreadInvalidStrategy(t *testing.T) {
 	d.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAnnotation: "nodesize=a,weight=1"}
 	must(t, n.Create(t.Context(), d))
 	want := []string{
-		`stowage: metadata.annotations: CustomPodScheduleStrategy: pool 2 ("nodesize=b,weight=x"): weight is "x"; expected a whole number from 0`,
+		`stowage: metadata.annotations: CustomPodScheduleStrategy: pool 1 ("nodesize=b,weight=x"): weight is "x"; expected a whole number from 0`,
 		`stowage: spec.template.metadata.annotations: CustomPodScheduleStrategy has no effect without UseCustomKubeScheduler: 'true'`,
 	}
 	if diff := cmp.Diff(want, n.Warnings.Take()); diff != "" {
@@ -507,7 +507,7 @@ func TestSpreadInvalidStrategy(t *testing.T) {
 		return len(pods) == 2 && pods[0].Labels[stowage.PoolLabel] == "", err
 	})
 	eventually(t, "there is an event", func() (bool, error) {
-		return n.hasEvent(t, "InvalidStrategy", "pool 2"), nil
+		return n.hasEvent(t, "InvalidStrategy", "pool 1"), nil
 	})
 	must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
 	if w := n.Warnings.Take(); len(w) != 2 {

@@ -61,7 +61,7 @@ func (s *Strategy) WithDomains(a Across) (*Strategy, error) {
 	}
 	for i := range s.pools {
 		if _, ok := s.pools[i].Labels[a.Key]; ok {
-			errs = append(errs, fmt.Errorf("pool %d has the label %s, by which each pool is to be divided", i+1, a.Key))
+			errs = append(errs, fmt.Errorf("pool %d has the label %s, by which each pool is to be divided", i, a.Key))
 		}
 	}
 	if len(errs) > 0 {

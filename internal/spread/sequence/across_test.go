@@ -44,7 +44,7 @@ func TestWithDomains(t *testing.T) {
 		"an empty name": {Across{Key: "zone", Domains: []Domain{{"", 1}}}, `domain 1 is ""`},
 		"a name twice":  {Across{Key: "zone", Domains: []Domain{{"a", 1}, {"a", 1}}}, `domain 2 is "a", as an earlier one is`},
 		"a weight of 0": {Across{Key: "zone", Domains: []Domain{{"a", 0}}}, "weight is 0; it must be 1 to 100"},
-		"a pool's key":  {Across{Key: "type", Domains: []Domain{{"a", 1}}}, "pool 1 has the label type"},
+		"a pool's key":  {Across{Key: "type", Domains: []Domain{{"a", 1}}}, "pool 0 has the label type"},
 	} {
 		if _, err := s.WithDomains(tc.across); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %s", name, err, tc.want)

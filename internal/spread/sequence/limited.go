@@ -215,10 +215,10 @@ func checkLimited(pools []Pool) error {
 	weights, any, all := make([]int64, len(pools)), false, true
 	for i, p := range pools {
 		if p.MaxShare < 0 || p.MaxShare > 99 {
-			return fmt.Errorf("pool %d: the maximum is %d%%; it must be 1%% to 99%%", i+1, p.MaxShare)
+			return fmt.Errorf("pool %d: the maximum is %d%%; it must be 1%% to 99%%", i, p.MaxShare)
 		}
 		if p.MaxShare > 0 && p.Max > 0 {
-			return fmt.Errorf("pool %d: has a maximum as a number and as a percentage", i+1)
+			return fmt.Errorf("pool %d: has a maximum as a number and as a percentage", i)
 		}
 		if weights[i] = p.Weight; p.Weight > 0 {
 			any, all = any || p.MaxShare > 0, all && p.MaxShare > 0

@@ -30,7 +30,7 @@ func Parse(text string) (*Strategy, error) {
 	for i, part := range strings.Split(text, ":") {
 		p, err := parsePool(part)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("pool %d (%q): %w", i+1, strings.TrimSpace(part), err))
+			errs = append(errs, fmt.Errorf("pool %d (%q): %w", i, strings.TrimSpace(part), err))
 		}
 		p.Name = strconv.Itoa(i)
 		pools = append(pools, p)

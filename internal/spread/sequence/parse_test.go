@@ -57,9 +57,9 @@ func TestParseAtItsLimits(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
-		"nothing":               {"", `pool 1 (""): it is empty`},
-		"an empty pool":         {"a=b,weight=1:", `pool 2 (""): it is empty`},
-		"no equals sign":        {"a=b,weight", `pool 1 ("a=b,weight"): "weight" has no equals sign`},
+		"nothing":               {"", `pool 0 (""): it is empty`},
+		"an empty pool":         {"a=b,weight=1:", `pool 1 (""): it is empty`},
+		"no equals sign":        {"a=b,weight", `pool 0 ("a=b,weight"): "weight" has no equals sign`},
 		"a word for a number":   {"a=b,weight=much", `weight is "much"; expected a whole number from 0`},
 		"a negative base":       {"a=b,base=-1,weight=1", `base is "-1"`},
 		"a fraction":            {"a=b,weight=0.5", `weight is "0.5"`},
@@ -67,12 +67,12 @@ func TestParseRefuses(t *testing.T) {
 		"a label key":           {"a b=c,weight=1", `"a b" is no label key`},
 		"a label value":         {"a=b/c,weight=1", `"b/c" is no value of label a`},
 		"a key given twice":     {"a=b,a=c,weight=1", "a is given twice"},
-		"two pools, both wrong": {"a=b,weight=x:weight=1", `pool 2 ("weight=1"): it has no node label`},
+		"two pools, both wrong": {"a=b,weight=x:weight=1", `pool 1 ("weight=1"): it has no node label`},
 		"too many pools":        {strings.Repeat("p=a,weight=1:", 100) + "p=a,weight=1", "there are 101 pools; expected at most 32"},
 		"too long a text":       {"p=a,weight=1" + strings.Repeat(" ", sequence.MaxText), "it has more than 8192 characters"},
 		"no base and no weight": {"a=b:c=d,weight=0", "no pool ever gets a pod"},
-		"equal pools":           {"a=b,weight=1:a=b,base=1", "pool 2: has the same node labels as pool 1"},
-		"a weight over the top": {"a=b,weight=1001", "pool 1: weight is 1001; it must be 0 to 1000"},
+		"equal pools":           {"a=b,weight=1:a=b,base=1", "pool 1: has the same node labels as pool 0"},
+		"a weight over the top": {"a=b,weight=1001", "pool 0: weight is 1001; it must be 0 to 1000"},
 		"a number over the top": {"a=b,weight=99999999999999999999", `weight is "99999999999999999999"`},
 		"a huge base":           {"a=b,base=9999999999", "base is 9999999999; it must be 0 to 2147483647"},
 	}

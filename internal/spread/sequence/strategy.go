@@ -152,7 +152,7 @@ func validate(pools []Pool) error {
 	idle := true
 	for i, p := range pools {
 		for _, wrong := range p.check(pools[:i]) {
-			errs = append(errs, fmt.Errorf("pool %d: %s", i+1, wrong))
+			errs = append(errs, fmt.Errorf("pool %d: %s", i, wrong))
 		}
 		idle = idle && p.Base == 0 && p.Weight == 0
 	}
@@ -185,10 +185,10 @@ func (p *Pool) check(before []Pool) (wrong []string) {
 	}
 	for j, other := range before {
 		if maps.Equal(p.Labels, other.Labels) {
-			wrong = append(wrong, fmt.Sprintf("has the same node labels as pool %d", j+1))
+			wrong = append(wrong, fmt.Sprintf("has the same node labels as pool %d", j))
 		}
 		if p.Name != "" && p.Name == other.Name {
-			wrong = append(wrong, fmt.Sprintf("has the same name as pool %d, %q", j+1, p.Name))
+			wrong = append(wrong, fmt.Sprintf("has the same name as pool %d, %q", j, p.Name))
 		}
 	}
 	return wrong

@@ -85,8 +85,8 @@ func TestNewRefuses(t *testing.T) {
 		pool("y", 1, 0, 0), {Name: "z", Labels: map[string]string{"pool": "y"}, Weight: 1},
 	}, sequence.EarlierWins)
 	for _, part := range []string{
-		"pool 1: has no node label", "pool 1: base is -1", "pool 1: weight is 1001", "pool 1: overflow is 1001", "pool 1: the maximum is -1",
-		`pool 2: has the same name as pool 1, "x"`, "pool 4: has the same node labels as pool 3",
+		"pool 0: has no node label", "pool 0: base is -1", "pool 0: weight is 1001", "pool 0: overflow is 1001", "pool 0: the maximum is -1",
+		`pool 1: has the same name as pool 0, "x"`, "pool 3: has the same node labels as pool 2",
 	} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is missing in %v", part, err)
