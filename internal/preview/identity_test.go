@@ -127,6 +127,12 @@ func TestIdentity(t *testing.T) {
 			input: strings.Repeat("---\napiVersion: v1\nkind: Node\nmetadata: {name: node-1}\n", 2) + "---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: agent}\nspec: {" + template + "}\n",
 			want:  map[string]string{"DaemonSet default/agent": "1: 0/0"}, warnings: []string{"(Node node-1): the same object is in"},
 		},
+		"a CronJob, its Job and a pod": {
+			input: "---\napiVersion: batch/v1\nkind: CronJob\nmetadata: {name: night, uid: c-1}\nspec: {schedule: '* * * * *', jobTemplate: {spec: {template: {" + podSpec + "}}}}\n" +
+				"---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: night-29, uid: j-1, ownerReferences: [" + ownedBy("batch/v1", "CronJob", "night", "c-1") + "]}\nspec: {template: {" + podSpec + "}}\n" +
+				podOf("night-29-x", ownedBy("batch/v1", "Job", "night-29", "j-1")),
+			want: map[string]string{"CronJob default/night": "1: 0/0"},
+		},
 		"pods with generated names": {
 			input: strings.Repeat("---\napiVersion: v1\nkind: Pod\nmetadata: {generateName: task-}\n"+podSpec+"\n", 2), want: map[string]string{"Pod default/task-": "2: 0/0"},
 		},
@@ -140,6 +146,11 @@ func TestIdentity(t *testing.T) {
 		},
 		"the older one of two": {
 			input:    plain + distributor("name: a, creationTimestamp: \"2026-02-01T00:00:00Z\"", first) + distributor("name: b, creationTimestamp: \"2026-01-01T00:00:00Z\"", second),
+			want:     map[string]string{"Deployment default/web": "2: 0/2"},
+			warnings: []string{"PodDistributor default/a: it has no effect, because PodDistributor b has the same target"},
+		},
+		"one of a cluster and a new one": {
+			input:    plain + distributor("name: a", first) + distributor("name: b, creationTimestamp: \"2026-01-01T00:00:00Z\"", second),
 			want:     map[string]string{"Deployment default/web": "2: 0/2"},
 			warnings: []string{"PodDistributor default/a: it has no effect, because PodDistributor b has the same target"},
 		},

@@ -2,10 +2,12 @@ package preview
 
 import (
 	"cmp"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -43,6 +45,9 @@ func (l *loader) object(at source, where string, obj object) {
 	}
 }
 
+// notYet is when an object of a manifest is created: after those that a cluster has. The older one of two sources wins.
+var notYet = metav1.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC)
+
 // ownKind takes an object of one of Stowage's own kinds.
 func (l *loader) ownKind(at source, where string, obj object) {
 	in := &l.in.Objects
@@ -71,7 +76,12 @@ func (l *loader) ownKind(at source, where string, obj object) {
 		add = func() { in.Templates = append(in.Templates, *o) }
 	}
 	if l.compiles(where, obj.GetName(), err) {
-		l.takeOther(at, obj, add)
+		l.takeOther(at, obj, func() {
+			if created := obj.GetCreationTimestamp(); created.IsZero() {
+				obj.SetCreationTimestamp(notYet)
+			}
+			add()
+		})
 	}
 }
 
