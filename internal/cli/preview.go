@@ -138,7 +138,7 @@ func checkFiles(files []string) error {
 
 // run reads, decides and prints.
 func (o *previewOptions) run(ctx context.Context, s Streams) error {
-	out := previewOutput{options: o, summary: preview.NewSummary(o.peerPods.Config.VMResource)}
+	out := previewOutput{options: o, summary: preview.NewSummary(o.peerPods.Config.VMResource), list: preview.NewPodList(o.output)}
 	if !o.listsPods() { // few of the objects live on, and to look for them takes a third of the time
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	}
@@ -205,19 +205,19 @@ var errStrict = errors.New("there are warnings, which --strict does not allow")
 // errEnded means that somebody ended the process, which has printed nothing yet.
 var errEnded = errors.New("ended by a signal")
 
-// previewOutput is what is printed of the decisions. It keeps the pods only where they are printed themselves.
+// previewOutput is what is printed of the decisions. It keeps no pods.
 type previewOutput struct {
 	options *previewOptions
 	summary *preview.Summary
 	planner *preview.Planner
-	pods    []preview.Admitted
+	list    *preview.PodList
 	err     error
 }
 
 // add adds the next pod.
 func (p *previewOutput) add(ctx context.Context, a *preview.Admitted) {
 	if p.options.listsPods() {
-		p.pods = append(p.pods, *a)
+		p.err = cmp.Or(p.err, p.list.Add(a.Pod))
 		return
 	}
 	p.summary.Add(a)
@@ -240,7 +240,7 @@ func (p *previewOutput) print(out io.Writer, warnings []string) error {
 	o := p.options
 	switch {
 	case o.listsPods():
-		return preview.Print(out, o.output, p.pods, o.peerPods.Config.VMResource)
+		return p.list.Print(out)
 	case !o.draws():
 		return p.summary.Print(out)
 	}

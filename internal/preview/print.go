@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -28,15 +29,67 @@ func Print(out io.Writer, format string, pods []Admitted, vmResource string) err
 		}
 		return s.Print(out)
 	}
-	list := struct {
-		APIVersion string        `json:"apiVersion"`
-		Kind       string        `json:"kind"`
-		Items      []*corev1.Pod `json:"items"`
-	}{"v1", "List", make([]*corev1.Pod, len(pods))}
+	list := NewPodList(format)
 	for i := range pods {
-		list.Items[i] = pods[i].Pod
+		if err := list.Add(pods[i].Pod); err != nil {
+			return err
+		}
 	}
-	return report.Object(out, format, list)
+	return list.Print(out)
+}
+
+// podList is a v1 List.
+type podList struct {
+	APIVersion string        `json:"apiVersion"`
+	Kind       string        `json:"kind"`
+	Items      []*corev1.Pod `json:"items"`
+}
+
+// PodList is a v1 List of Pods as text. It keeps the text of each pod and not the pod, which takes several times as much.
+type PodList struct {
+	format string
+	items  bytes.Buffer
+	// head and tail are the text around the items, and between the one between two of them.
+	head, between, tail string
+}
+
+// NewPodList returns a list of no pods, which is printed as yaml or json.
+func NewPodList(format string) *PodList {
+	if format == "yaml" {
+		return &PodList{format: format, head: "apiVersion: v1\nitems:\n", tail: "kind: List\n"}
+	}
+	return &PodList{format: format, head: "{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"List\",\n  \"items\": [\n", between: ",\n", tail: "\n  ]\n}\n"}
+}
+
+// Add adds a pod.
+func (l *PodList) Add(pod *corev1.Pod) error {
+	var text bytes.Buffer
+	if err := report.Object(&text, l.format, podList{"v1", "List", []*corev1.Pod{pod}}); err != nil {
+		return err
+	}
+	item, ok := strings.CutPrefix(text.String(), l.head)
+	item, ends := strings.CutSuffix(item, l.tail)
+	if !ok || !ends {
+		return fmt.Errorf("a List in %s has another form than expected", l.format)
+	}
+	if l.items.Len() > 0 {
+		l.items.WriteString(l.between)
+	}
+	l.items.WriteString(item)
+	return nil
+}
+
+// Print writes the list.
+func (l *PodList) Print(out io.Writer) error {
+	if l.items.Len() == 0 {
+		return report.Object(out, l.format, podList{"v1", "List", []*corev1.Pod{}})
+	}
+	for _, text := range [][]byte{[]byte(l.head), l.items.Bytes(), []byte(l.tail)} {
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // row is a line of the table: pods of one workload that were decided alike.
