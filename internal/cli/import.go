@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,7 +27,8 @@ DatadogAgent with the default ones, and workloads with the label
 autoscaling.datadoghq.com/spot-enabled. It prints
 
   - a ClusterSpreadPolicy in mode Audit for the default settings;
-  - a PodDistributor for each workload with settings of its own.
+  - a PodDistributor for each workload with settings of its own. Its name is
+    the workload's with the kind, such as web-deployment.
 
 A comment before each object names what has no counterpart, or another meaning.`
 
@@ -137,7 +140,7 @@ func printPolicies(out io.Writer, policies []migrate.Policy) error {
 			fmt.Fprintln(out, "---")
 		}
 		for _, note := range p.Notes {
-			fmt.Fprintf(out, "# %s.\n", note)
+			fmt.Fprintf(out, "# %s.\n", oneLine(note))
 		}
 		data, err := preview.Manifest(p.Object)
 		if err != nil {
@@ -148,4 +151,18 @@ func printPolicies(out io.Writer, policies []migrate.Policy) error {
 		}
 	}
 	return nil
+}
+
+// oneLine returns a text with what does not print escaped. An administrator applies what import prints, and no text of its input may end
+// a comment.
+func oneLine(text string) string {
+	var out strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			out.WriteRune(r)
+			continue
+		}
+		out.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+	}
+	return out.String()
 }

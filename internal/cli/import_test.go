@@ -4,15 +4,17 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stowage-dev/stowage/internal/migrate"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // Each configuration of Datadog's spot scheduling becomes policies, with a line for each field that has no counterpart.
 func TestImportDatadog(t *testing.T) {
-	for _, name := range []string{"defaults", "config", "annotations", "all-spot", "override", "wrong"} {
+	for _, name := range []string{"defaults", "config", "annotations", "all-spot", "override", "wrong", "hostile", "twice"} {
 		t.Run(name, func(t *testing.T) {
 			_, shown := run(t, "", nil, "import", "datadog", "testdata/import/"+name+".yaml")
 			testkit.Golden(t, "testdata/import/"+name+".golden", shown)
@@ -67,5 +69,35 @@ spec:
 		if code != 0 || !strings.Contains(shown, row) {
 			t.Errorf("%q is missing (exit status %d) in\n%s", row, code, shown)
 		}
+	}
+}
+
+// What import prints of a hostile input is the policies and nothing else: no object comes out of a comment or of a value.
+func TestImportOfHostileInput(t *testing.T) {
+	code, shown := run(t, "", nil, "import", "datadog", "testdata/import/hostile.yaml")
+	manifests, _, _ := strings.Cut(shown, "--- standard error ---")
+	_, manifests, _ = strings.Cut(manifests, "\n") // the command
+	objects, err := decodeObjects(strings.NewReader(manifests))
+	if code != 0 || err != nil {
+		t.Fatalf("exit status %d, %v", code, err)
+	}
+	var kinds []string
+	for _, u := range objects {
+		kinds = append(kinds, u.GetKind())
+	}
+	if want := []string{"ClusterSpreadPolicy", "PodDistributor", "PodDistributor"}; !slices.Equal(kinds, want) {
+		t.Errorf("the output has %v; want %v", kinds, want)
+	}
+}
+
+// A note is one comment, whatever it has.
+func TestNotesAreOneLine(t *testing.T) {
+	var out bytes.Buffer
+	note := "a\nb\rc\u0085d\u2028e\x1b[1m 'f' \"g\""
+	if err := printPolicies(&out, []migrate.Policy{{Object: map[string]any{"kind": "X"}, Notes: []string{note}}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := `# a\nb\rc\u0085d\u2028e\x1b[1m 'f' "g".` + "\nkind: X\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

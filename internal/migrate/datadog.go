@@ -54,19 +54,11 @@ type datadogSpot struct {
 // Datadog returns the policies that stand for the settings of Datadog's spot scheduling. They are a ClusterSpreadPolicy for its
 // defaults, and a PodDistributor for each workload that has its own settings. It returns an error for settings that it does not understand, joined.
 func Datadog(objects []*unstructured.Unstructured, o Options) ([]Policy, error) {
-	var errs []error
-	var defaults *datadogSpot
-	var notes []string
-	for _, u := range objects {
-		if u.GetKind() != "DatadogAgent" {
-			continue
-		}
-		d, lines, err := datadogDefaults(u)
-		errs = append(errs, err)
-		defaults, notes = d, lines
-	}
+	defaults, notes, err := datadogAgent(objects)
+	errs := []error{err}
 	var own []Policy
 	var others []string // workloads with the defaults
+	seen := map[string]bool{}
 	for _, u := range objects {
 		if u.GetLabels()[datadogEnabled] != "true" {
 			continue
@@ -74,7 +66,11 @@ func Datadog(objects []*unstructured.Unstructured, o Options) ([]Policy, error) 
 		if u.GetNamespace() == "" {
 			u.SetNamespace(o.Namespace)
 		}
-		name := fmt.Sprintf("%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
+		name := show(u)
+		if err := errors.Join(checkIdentity(u), checkFirst(seen, u)); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			continue
+		}
 		settings, lines, err := datadogWorkload(u, defaults)
 		switch {
 		case err != nil:
@@ -105,11 +101,29 @@ func Datadog(objects []*unstructured.Unstructured, o Options) ([]Policy, error) 
 	return append(out, own...), nil
 }
 
+// datadogAgent reads the default settings. There is one ClusterSpreadPolicy for them, so there may be one DatadogAgent.
+func datadogAgent(objects []*unstructured.Unstructured) (*datadogSpot, []string, error) {
+	var agents []*unstructured.Unstructured
+	var names []string
+	for _, u := range objects {
+		if u.GetKind() == "DatadogAgent" {
+			agents, names = append(agents, u), append(names, plain(strings.TrimPrefix(u.GetNamespace()+"/"+u.GetName(), "/")))
+		}
+	}
+	switch len(agents) {
+	case 0:
+		return nil, nil, nil
+	case 1:
+		return datadogDefaults(agents[0])
+	}
+	return &datadogSpot{}, nil, fmt.Errorf("the input has %d DatadogAgents (%s), and each may have other default settings; leave one in the input", len(agents), strings.Join(names, ", "))
+}
+
 // datadogDefaults reads the environment of the Cluster Agent.
 func datadogDefaults(u *unstructured.Unstructured) (*datadogSpot, []string, error) {
 	env, _, err := unstructured.NestedSlice(u.Object, "spec", "override", "clusterAgent", "env")
 	if err != nil {
-		return nil, nil, fmt.Errorf("DatadogAgent %s: %w", u.GetName(), err)
+		return nil, nil, fmt.Errorf("DatadogAgent %s: %w", plain(u.GetName()), err)
 	}
 	d := &datadogSpot{}
 	var notes []string
@@ -123,7 +137,7 @@ func datadogDefaults(u *unstructured.Unstructured) (*datadogSpot, []string, erro
 			continue
 		}
 		wrong := func(err error) {
-			errs = append(errs, fmt.Errorf("DatadogAgent %s: spec.override.clusterAgent.env[%d] (%s): %w", u.GetName(), i, name, err))
+			errs = append(errs, fmt.Errorf("DatadogAgent %s: spec.override.clusterAgent.env[%d] (%s): %w", plain(u.GetName()), i, plain(name), err))
 		}
 		if !ok {
 			wrong(errors.New("the value is not written there"))
@@ -142,7 +156,7 @@ func datadogDefaults(u *unstructured.Unstructured) (*datadogSpot, []string, erro
 		case "REBALANCE_STABILIZATION_PERIOD":
 			notes = append(notes, name+" has no counterpart of its own: --rebalance-cooldown holds for all workloads")
 		default:
-			notes = append(notes, name+" has no counterpart")
+			notes = append(notes, plain(name)+" has no counterpart")
 		}
 		if err != nil {
 			wrong(err)
@@ -150,7 +164,7 @@ func datadogDefaults(u *unstructured.Unstructured) (*datadogSpot, []string, erro
 		}
 	}
 	if d.Percentage == nil {
-		errs = append(errs, fmt.Errorf("DatadogAgent %s: %sPERCENTAGE is not in spec.override.clusterAgent.env", u.GetName(), datadogEnv))
+		errs = append(errs, fmt.Errorf("DatadogAgent %s: %sPERCENTAGE is not in spec.override.clusterAgent.env", plain(u.GetName()), datadogEnv))
 	}
 	return d, append(notes, d.notes()...), errors.Join(errs...)
 }
@@ -187,10 +201,10 @@ func datadogWorkload(u *unstructured.Unstructured, defaults *datadogSpot) (*data
 			found = true
 			d.MinOnDemandReplicas, err = number(annotations[key], 1<<31-1)
 		default:
-			notes = append(notes, "the annotation "+key+" has no counterpart")
+			notes = append(notes, "the annotation "+plain(key)+" has no counterpart")
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("metadata.annotations[%s]: %w", key, err)
+			return nil, nil, fmt.Errorf("metadata.annotations[%s]: %w", plain(key), err)
 		}
 	}
 	if !found {
@@ -278,7 +292,7 @@ func (o *Options) distributor(u *unstructured.Unstructured, d *datadogSpot) *ver
 	base, onDemand, spot, overflow := d.parts()
 	return &versprei.PodDistributor{
 		TypeMeta:   metav1.TypeMeta{APIVersion: versprei.GroupVersion.String(), Kind: "PodDistributor"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: distributorName(u.GetName(), u.GetKind())},
 		Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Name: u.GetName()},
 			Distribution: []versprei.Pool{

@@ -37,9 +37,11 @@ const percentage = `{name: DD_AUTOSCALING_CLUSTER_SPOT_PERCENTAGE, value: "60"}`
 
 // The default settings become a ClusterSpreadPolicy in Audit, and a workload's own ones a PodDistributor.
 func TestDatadog(t *testing.T) {
+	other := workload(t, "")
+	other.SetName("api")
 	out, err := Datadog([]*unstructured.Unstructured{
 		agent(t, percentage+`, {name: DD_AUTOSCALING_CLUSTER_SPOT_MIN_ON_DEMAND_REPLICAS, value: "2"}, {name: DD_AUTOSCALING_CLUSTER_SPOT_SCHEDULE_TIMEOUT, value: 5s}, {name: OTHER, value: x}`),
-		workload(t, `autoscaling.datadoghq.com/spot-percentage: "100"`), workload(t, ""),
+		workload(t, `autoscaling.datadoghq.com/spot-percentage: "100"`), other,
 	}, options)
 	if err != nil || len(out) != 2 {
 		t.Fatal(out, err)
@@ -49,13 +51,13 @@ func TestDatadog(t *testing.T) {
 		t.Errorf("the policy is %+v", all.Spec)
 	}
 	notes := strings.Join(out[0].Notes, "; ")
-	for _, want := range []string{"base comes before the ratio", "the timeout of 5s becomes 10s", `add autoscaling.datadoghq.com/spot-enabled: "true" to spec.template.metadata.labels of Deployment shop/web`, "it is in Audit"} {
+	for _, want := range []string{"base comes before the ratio", "the timeout of 5s becomes 10s", `add autoscaling.datadoghq.com/spot-enabled: "true" to spec.template.metadata.labels of Deployment shop/api`, "it is in Audit"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes lack %q: %s", want, notes)
 		}
 	}
 	own := out[1].Object.(*versprei.PodDistributor)
-	if pools := own.Spec.Distribution; own.Namespace != "shop" || own.Spec.Target.Name != "web" || pools[0].Base != 2 || pools[0].Weight != 0 || pools[0].Overflow != 1 || pools[1].Weight != 100 || pools[0].NodeLabel["type"] != "od" {
+	if pools := own.Spec.Distribution; own.Namespace != "shop" || own.Name != "web-deployment" || own.Spec.Target.Name != "web" || pools[0].Base != 2 || pools[0].Weight != 0 || pools[0].Overflow != 1 || pools[1].Weight != 100 || pools[0].NodeLabel["type"] != "od" {
 		t.Errorf("the PodDistributor is %+v", own.Spec)
 	}
 }
