@@ -13,7 +13,8 @@ func FromPod(pod *corev1.Pod) *Pod {
 		},
 		Spec: Spec{
 			NodeName: pod.Spec.NodeName, NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations, SchedulingGates: pod.Spec.SchedulingGates,
-			Resources: fromResources(pod.Spec.Resources), InitContainers: fromContainers(pod.Spec.InitContainers), Containers: fromContainers(pod.Spec.Containers),
+			PriorityClassName: pod.Spec.PriorityClassName,
+			Resources:         fromResources(pod.Spec.Resources), InitContainers: fromContainers(pod.Spec.InitContainers), Containers: fromContainers(pod.Spec.Containers),
 		},
 	}
 	for i := range pod.OwnerReferences {

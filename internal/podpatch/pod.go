@@ -62,15 +62,16 @@ func (o *Owner) ChoosesNodes() bool {
 
 // Spec is the part of a pod's spec that Stowage reads.
 type Spec struct {
-	NodeName         string                         `json:"nodeName"`
-	NodeSelector     Strings                        `json:"nodeSelector"`
-	Affinity         *Affinity                      `json:"affinity"`
-	Tolerations      List[corev1.Toleration]        `json:"tolerations"`
-	SchedulingGates  List[corev1.PodSchedulingGate] `json:"schedulingGates"`
-	RuntimeClassName string                         `json:"runtimeClassName"`
-	Resources        *Resources                     `json:"resources"`
-	InitContainers   List[Container]                `json:"initContainers"`
-	Containers       List[Container]                `json:"containers"`
+	NodeName          string                         `json:"nodeName"`
+	NodeSelector      Strings                        `json:"nodeSelector"`
+	Affinity          *Affinity                      `json:"affinity"`
+	Tolerations       List[corev1.Toleration]        `json:"tolerations"`
+	SchedulingGates   List[corev1.PodSchedulingGate] `json:"schedulingGates"`
+	RuntimeClassName  string                         `json:"runtimeClassName"`
+	PriorityClassName string                         `json:"priorityClassName"`
+	Resources         *Resources                     `json:"resources"`
+	InitContainers    List[Container]                `json:"initContainers"`
+	Containers        List[Container]                `json:"containers"`
 
 	Volumes                   List[Volume]           `json:"volumes"`
 	TopologySpreadConstraints List[SpreadConstraint] `json:"topologySpreadConstraints"`

@@ -7,8 +7,6 @@ package admit
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -65,7 +63,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if err != nil {
 		return feature.Decision{}, err
 	}
-	res, err := template.Size(pod, sizing.Place{Allocatable: node.allocatable, Limited: limited(limitRanges, quotas)})
+	res, err := template.Size(pod, sizing.Place{Allocatable: node.allocatable, Limited: limited(template, pod, limitRanges, quotas)})
 	if err != nil {
 		return feature.Decision{}, err
 	}
@@ -225,28 +223,6 @@ func (p place) notes(res *sizing.Result) (stowage.EventReason, []string) {
 		return stowage.EventNodeUnknown, []string{p.unknown + "; the pod gets the minimums"}
 	}
 	return stowage.EventNodeUnknown, []string{p.unknown + "; the pod keeps its size"}
-}
-
-// limited returns the resources for which a namespace demands a limit of every container,
-// or fills one in.
-func limited(limitRanges []corev1.LimitRange, quotas []corev1.ResourceQuota) []corev1.ResourceName {
-	var out []corev1.ResourceName
-	for i := range limitRanges {
-		for _, item := range limitRanges[i].Spec.Limits {
-			if item.Type == corev1.LimitTypeContainer {
-				out = slices.AppendSeq(out, maps.Keys(item.Default))
-				out = slices.AppendSeq(out, maps.Keys(item.Max))
-			}
-		}
-	}
-	for i := range quotas {
-		for name := range quotas[i].Spec.Hard {
-			if r, ok := strings.CutPrefix(string(name), "limits."); ok {
-				out = append(out, corev1.ResourceName(r))
-			}
-		}
-	}
-	return out
 }
 
 // unsized leaves a pod as it is, and says why.

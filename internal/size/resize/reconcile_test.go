@@ -641,6 +641,16 @@ func TestResizeThatComesOutDifferent(t *testing.T) {
 	}
 }
 
+// What a size depends on is kept of a pod: the webhook decided with it, and the controller must come to the same.
+func TestKeepSizedPodKeepsWhatDecides(t *testing.T) {
+	pod := agent("100m")
+	pod.Spec.PriorityClassName = "high" // of the scopes of ResourceQuotas
+	kept, err := keepSizedPod(pod)
+	if err != nil || kept.(*corev1.Pod).Spec.PriorityClassName != "high" {
+		t.Errorf("kept is %+v, %v", kept, err)
+	}
+}
+
 // Anybody can write the label of pods with a size: of a pod that no DaemonSet can have made, almost nothing is kept.
 func TestKeepSizedPodKeepsLittle(t *testing.T) {
 	owned := []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "ds", Controller: new(true)}}

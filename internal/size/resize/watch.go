@@ -133,7 +133,7 @@ func keepSizedPod(obj any) (any, error) {
 		metav1.SetMetaDataAnnotation(&kept.ObjectMeta, stowage.OriginalResourcesAnnotation, "") // that it is there is enough
 	}
 	kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}
-	kept.Spec.NodeName, kept.Spec.Resources = pod.Spec.NodeName, pod.Spec.Resources
+	kept.Spec.NodeName, kept.Spec.Resources, kept.Spec.PriorityClassName = pod.Spec.NodeName, pod.Spec.Resources, pod.Spec.PriorityClassName
 	slim := func(list []corev1.Container) []corev1.Container {
 		out := make([]corev1.Container, len(list))
 		for i := range list {
