@@ -28,6 +28,8 @@ type sizeFacts struct {
 	// NotSized is why a pod with a template is not sized.
 	NotSized *bypass      `json:"notSized,omitempty"`
 	Shares   []shareFacts `json:"shares,omitempty"`
+	// Overhead is what the pod's RuntimeClass adds to its shares.
+	Overhead string `json:"overhead,omitempty"`
 	// Excluded are containers that keep what they declare. Ceiling says that the pod gets no more than its DaemonSet declares.
 	Excluded []string      `json:"excluded,omitempty"`
 	Ceiling  bool          `json:"ceiling,omitempty"`
@@ -103,7 +105,7 @@ func (s *subject) sizing(ctx context.Context, f *sizeFacts) error {
 	if err != nil {
 		return nil //nolint:nilerr // a warning above says so
 	}
-	f.Shares = s.shares(ctx, t)
+	f.Shares, f.Overhead = s.shares(ctx, t), sizing.Overhead(s.pod)
 	for c := range s.view.AllContainers() {
 		if slices.Contains(t.Excluded, c.Name) {
 			f.Excluded = append(f.Excluded, c.Name)
@@ -182,4 +184,17 @@ func requested(pod *corev1.Pod, r corev1.ResourceName) (spec, inForce string) {
 		inForce = now.String()
 	}
 	return q.String(), inForce
+}
+
+func (f resizeFacts) text() string {
+	text := map[resizeState]string{
+		resizing:         "The kubelet is resizing the pod",
+		resizeFailed:     "The kubelet tried to resize the pod and failed; it tries again",
+		resizeWaits:      "The node has no room to resize the pod now (" + f.Reason + ")",
+		resizeImpossible: "The node cannot resize the pod (Infeasible)",
+	}[f.State]
+	if f.Message != "" {
+		text += ": " + f.Message
+	}
+	return text
 }

@@ -176,6 +176,7 @@ func TestExplainTexts(t *testing.T) {
 		"size: not a DaemonSet's":             of1(web(2, nil), pod("x", "", 0, nil)),
 		"size: no annotation":                 of1(daemons(nil), nodeA, agent(false, nil)),
 		"size: an annotation on another kind": of1(web(2, nil), nodeA, pod("x", "", 0, func(p *corev1.Pod) { p.Annotations[flexdaemonsets.TemplateAnnotation] = "tenth" })),
+		"size: an overhead":                   of1(daemons(map[string]string{flexdaemonsets.TemplateAnnotation: "tenth"}), template(nil), nodeA, agent(true, func(p *corev1.Pod) { p.Spec.Overhead = testkit.ResourceList("cpu=250m,memory=160Mi") })),
 		"size: no annotation any more":        of1(daemons(nil), nodeA, agent(true, nil)),
 		"size: a template that is gone":       of1(daemons(named), nodeA, agent(true, nil)),
 		"size: an invalid template":           of1(daemons(named), nodeA, template(func(t *flexdaemonsets.FlexDaemonsetTemplate) { t.Spec.CPUPercentage = new(int32(-1)) }), agent(true, nil)),

@@ -300,6 +300,9 @@ func (f *sizeFacts) describe(a *Aspect) {
 			a.say("%s: %s; the pod requests %s.", share.Resource, share.Because, cmp.Or(share.amount(), "nothing"))
 		}
 	}
+	if f.Overhead != "" {
+		a.say("Its RuntimeClass adds %s (spec.overhead), on top of its share.", f.Overhead)
+	}
 	for _, name := range f.Excluded {
 		a.say("Container %s keeps what it declares: the template excludes it.", name)
 	}
@@ -330,19 +333,6 @@ func (f *sizeFacts) describeNoTemplate(a *Aspect) {
 	default:
 		a.say("Neither DaemonSet %s nor its pod template has the annotation %s.", f.Owner.Name, flexdaemonsets.TemplateAnnotation)
 	}
-}
-
-func (f resizeFacts) text() string {
-	text := map[resizeState]string{
-		resizing:         "The kubelet is resizing the pod",
-		resizeFailed:     "The kubelet tried to resize the pod and failed; it tries again",
-		resizeWaits:      "The node has no room to resize the pod now (" + f.Reason + ")",
-		resizeImpossible: "The node cannot resize the pod (Infeasible)",
-	}[f.State]
-	if f.Message != "" {
-		text += ": " + f.Message
-	}
-	return text
 }
 
 func (f *vmFacts) describe(a *Aspect) {

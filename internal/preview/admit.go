@@ -17,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/size/sizing"
 )
 
 // Admitted is one pod as it would be created.
@@ -130,6 +131,9 @@ func (v *visiting) workload(ctx context.Context, w *Workload) error {
 		}
 		for _, text := range a.Result.Warnings {
 			v.warn(w, text)
+		}
+		if text := sizing.Overhead(a.Pod); text != "" {
+			v.warn(w, fmt.Sprintf("the RuntimeClass adds %s to each pod (spec.overhead), on top of its share of the node", text))
 		}
 		v.Use(a)
 	}

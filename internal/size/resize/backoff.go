@@ -19,6 +19,7 @@ func (r *run) forget(pod types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.tries, pod)
+	delete(r.restarts, pod)
 	delete(r.beforeTemplate, pod)
 }
 

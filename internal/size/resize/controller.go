@@ -100,6 +100,8 @@ type run struct {
 
 	mu    sync.Mutex
 	tries map[types.UID]*tries
+	// restarts are the pods that were asked to become a size and restart for that; see restarts.go.
+	restarts map[types.UID]reservation
 	// beforeTemplate is when pods without a size were found that were created just before their template.
 	beforeTemplate map[types.UID]time.Time
 	// planned are the series of plans that were reported, by the label of their template. Only the one worker
@@ -122,7 +124,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 1. The reconcilers.
 	burst := max(1, int(c.Timing.Rate))
 	r := &run{
-		Controller: c, term: t, planned: map[string][][]string{}, tries: map[types.UID]*tries{}, beforeTemplate: map[types.UID]time.Time{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
+		Controller: c, term: t, planned: map[string][][]string{}, tries: map[types.UID]*tries{}, restarts: map[types.UID]reservation{}, beforeTemplate: map[types.UID]time.Time{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
 		writes: flowcontrol.NewTokenBucketRateLimiter(float32(c.Timing.Rate), burst),
 		labels: flowcontrol.NewTokenBucketRateLimiter(10*float32(c.Timing.Rate), 10*burst),
 	}

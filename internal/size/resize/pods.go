@@ -70,6 +70,7 @@ func (r *run) adjustWatch(ctx context.Context) error {
 		r.enqueueTemplates(ctx) // it may not have shown the last changes, and shows no more
 		r.mu.Lock()
 		clear(r.tries)
+		clear(r.restarts)
 		r.mu.Unlock()
 	}
 	return nil

@@ -54,7 +54,11 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 	if wait := r.waitFor(pod, string(patch)); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
+	if wait, err := r.reserve(ctx, pod, &v); err != nil || wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, err
+	}
 	if err := r.writes.Wait(ctx); err != nil {
+		r.release(pod.UID)
 		return reconcile.Result{}, err
 	}
 
@@ -83,6 +87,7 @@ func (r *run) resize(ctx context.Context, pod *corev1.Pod, v *comparison, patch 
 	// 1. What the pod declared, and whose size it has, comes first. Without that, nobody could tell it later from the
 	// size that the pod gets now.
 	if err := r.mark(ctx, pod, v); err != nil {
+		r.release(pod.UID)
 		return reconcile.Result{}, err
 	}
 
@@ -94,13 +99,16 @@ func (r *run) resize(ctx context.Context, pod *corev1.Pod, v *comparison, patch 
 		r.Log.Info("pod resized", "namespace", pod.Namespace, "kind", "Pod", "name", pod.Name, "node", pod.Spec.NodeName, "template", v.template.Name)
 		r.asked(pod, string(patch), "", false)
 		return reconcile.Result{RequeueAfter: r.Timing.Settle}, nil
+	case !refuses(err) && !apierrors.IsNotFound(err): // it may have been done all the same
+		r.Metrics.resizes.WithLabelValues(resizeFailed).Inc()
+		return reconcile.Result{}, fmt.Errorf("resize pod %s: %w", client.ObjectKeyFromObject(pod), err)
+	}
+	r.release(pod.UID)
+	switch {
 	case isGone(err, pod.Name):
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
 		err = fmt.Errorf("it does not serve pods/resize (on by default since Kubernetes 1.33): %w", err)
-	case !refuses(err):
-		r.Metrics.resizes.WithLabelValues(resizeFailed).Inc()
-		return reconcile.Result{}, fmt.Errorf("resize pod %s: %w", client.ObjectKeyFromObject(pod), err)
 	}
 	r.Metrics.resizes.WithLabelValues(resizeRefused).Inc()
 	r.warn(pod, stowage.EventResizeRefused, fmt.Sprintf("the API server refuses to resize a pod: %v", err))

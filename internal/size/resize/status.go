@@ -169,7 +169,11 @@ func (r *run) describe(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTempl
 		set(flexdaemonsets.ConditionUpToDate, metav1.ConditionUnknown, stowage.ReasonInvalid, "the template is invalid")
 		return sum
 	}
-	set(flexdaemonsets.ConditionValid, metav1.ConditionTrue, stowage.ReasonValid, "%s", strings.Join(append([]string{"the template gives pods a size"}, compiled.Warnings...), "; "))
+	notes := append([]string{"the template gives pods a size"}, compiled.Warnings...)
+	if note := restartNote(compiled, slices.Collect(maps.Values(pods))); note != "" {
+		notes = append(notes, note)
+	}
+	set(flexdaemonsets.ConditionValid, metav1.ConditionTrue, stowage.ReasonValid, "%s", strings.Join(notes, "; "))
 	switch {
 	case st.Pods == 0 && st.DaemonSets == 0:
 		set(flexdaemonsets.ConditionUpToDate, metav1.ConditionTrue, stowage.ReasonNoPods, "no DaemonSet names the template in its annotation %s", flexdaemonsets.TemplateAnnotation)
@@ -228,7 +232,7 @@ func (r *run) tally(ctx context.Context, t *flexdaemonsets.FlexDaemonsetTemplate
 		case reason != "":
 			sum.add(reason, pod, ": "+why)
 		case follows: // what it depends on may have changed without an event, such as a namespace's mode
-			sum.add(stowage.ReasonResizing, pod, "")
+			sum.add(stowage.ReasonResizing, pod, r.awaits(pod, &v))
 			r.work.AddUnlessFailing(client.ObjectKeyFromObject(pod))
 		case resizeCondition(pod, corev1.PodResizeInProgress) != nil:
 			sum.add(stowage.ReasonResizing, pod, "")

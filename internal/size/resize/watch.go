@@ -137,20 +137,32 @@ func keepSizedPod(obj any) (any, error) {
 	slim := func(list []corev1.Container) []corev1.Container {
 		out := make([]corev1.Container, len(list))
 		for i := range list {
-			out[i] = corev1.Container{Name: list[i].Name, RestartPolicy: list[i].RestartPolicy, Resources: list[i].Resources}
+			out[i] = corev1.Container{Name: list[i].Name, RestartPolicy: list[i].RestartPolicy, Resources: list[i].Resources, ResizePolicy: restartPolicies(list[i].ResizePolicy)}
 		}
 		return out
 	}
 	kept.Spec.InitContainers, kept.Spec.Containers = slim(pod.Spec.InitContainers), slim(pod.Spec.Containers)
 	kept.Status.Phase = pod.Status.Phase
+	readiness := mayRestart(kept)
 	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
+		if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress || readiness && c.Type == corev1.PodReady {
 			// Kubelets renew the times of a condition that stays.
 			kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
 	}
 	kept.Status.ContainerStatuses = notInForce(pod)
 	return kept, nil
+}
+
+// restartPolicies returns the policies by which a container restarts when it is resized. The others are the default, which each
+// container has.
+func restartPolicies(list []corev1.ContainerResizePolicy) (out []corev1.ContainerResizePolicy) {
+	for _, p := range list {
+		if p.RestartPolicy == corev1.RestartContainer {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // notInForce returns the containers whose kubelet reports another size than their spec has: it has not seen a

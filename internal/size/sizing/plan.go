@@ -2,13 +2,16 @@ package sizing
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 )
 
@@ -105,4 +108,19 @@ func NodePlans(pods []*corev1.Pod, classOf func(node string) string) []NodePlan 
 func PodSize(pod *corev1.Pod) (cpu, memory int64) {
 	r := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	return r.Cpu().MilliValue(), r.Memory().Value()
+}
+
+// Overhead returns what the RuntimeClass of a sized pod adds to the resources that its template sized, or "". Its node has to have that
+// beside the pod's share. The VM of a peer pod has its own.
+func Overhead(pod *corev1.Pod) string {
+	if _, isPeerPod := pod.Annotations[stowage.OriginalResourcesAnnotation]; isPeerPod {
+		return ""
+	}
+	var parts []string
+	for _, r := range SizedResources(pod.Annotations) {
+		if q := pod.Spec.Overhead[r]; q.Sign() > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", r, &q))
+		}
+	}
+	return strings.Join(parts, ", ")
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -35,6 +36,27 @@ func TestNodePlans(t *testing.T) {
 	for size, want := range map[int64]bool{100: false, 110: false, 111: true, 90: false, 89: true, 0: true} {
 		if differs(100, size) != want {
 			t.Errorf("%d of 100 differs: %t", size, !want)
+		}
+	}
+}
+
+// The overhead of a RuntimeClass is told of the resources that a template sized. A peer pod has its own.
+func TestOverhead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		overhead    string
+		want        string
+	}{
+		"of what is sized": {annotations: map[string]string{stowage.DeclaredResourcesAnnotation: `{"containers":{},"sized":["cpu"]}`}, overhead: "cpu=250m,memory=1Gi", want: "cpu 250m"},
+		"of both":          {annotations: map[string]string{stowage.DeclaredResourcesAnnotation: `{"containers":{},"sized":["cpu","memory"]}`}, overhead: "cpu=250m,memory=1Gi", want: "cpu 250m, memory 1Gi"},
+		"none":             {annotations: map[string]string{stowage.DeclaredResourcesAnnotation: `{"containers":{},"sized":["cpu"]}`}, overhead: "cpu=0"},
+		"no size":          {overhead: "cpu=250m"},
+		"a peer pod":       {annotations: map[string]string{stowage.DeclaredResourcesAnnotation: `{"containers":{},"sized":["cpu"]}`, stowage.OriginalResourcesAnnotation: "{}"}, overhead: "cpu=250m"},
+	} {
+		pod := testkit.Pod("x").Obj()
+		pod.Annotations, pod.Spec.Overhead = tc.annotations, testkit.ResourceList(tc.overhead)
+		if got := Overhead(pod); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
 }

@@ -123,6 +123,19 @@ func SameSize(a, b *podpatch.Pod) bool {
 	return same(a.Spec.Resources, b.Spec.Resources)
 }
 
+// Changes reports whether two forms of a container have other entries of a resource.
+func Changes(a, b *podpatch.Resources, r corev1.ResourceName) bool {
+	of := func(res *podpatch.Resources) (request, limit podpatch.Quantity) {
+		if res == nil {
+			return "", ""
+		}
+		return res.Requests[r], res.Limits[r]
+	}
+	request, limit := of(a)
+	otherRequest, otherLimit := of(b)
+	return !request.Same(otherRequest) || !limit.Same(otherLimit)
+}
+
 // ResizePatch returns the strategic merge patch for pods/resize that makes a pod of a UID what
 // [Resize] returned. It holds the entries that change, and the UID.
 func ResizePatch(uid types.UID, now, resized *podpatch.Pod) []byte {

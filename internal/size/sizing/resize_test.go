@@ -74,3 +74,25 @@ func TestKeepMemory(t *testing.T) {
 		})
 	}
 }
+
+// A change of a request or of a limit is a change of the resource. Another form of the same amount is none.
+func TestChanges(t *testing.T) {
+	of := func(requests, limits podpatch.ResourceList) *podpatch.Resources {
+		return &podpatch.Resources{Requests: requests, Limits: limits}
+	}
+	for name, tc := range map[string]struct {
+		a, b *podpatch.Resources
+		want bool
+	}{
+		"none":            {},
+		"one is new":      {b: of(podpatch.ResourceList{"cpu": "1"}, nil), want: true},
+		"the request":     {a: of(podpatch.ResourceList{"cpu": "1"}, nil), b: of(podpatch.ResourceList{"cpu": "2"}, nil), want: true},
+		"the limit":       {a: of(nil, podpatch.ResourceList{"cpu": "1"}), b: of(nil, podpatch.ResourceList{"cpu": "2"}), want: true},
+		"another form":    {a: of(podpatch.ResourceList{"cpu": "1"}, nil), b: of(podpatch.ResourceList{"cpu": "1000m"}, nil)},
+		"of another kind": {a: of(podpatch.ResourceList{"memory": "1"}, nil), b: of(podpatch.ResourceList{"memory": "2"}, nil)},
+	} {
+		if got := Changes(tc.a, tc.b, "cpu"); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -31,6 +31,11 @@ type Template struct {
 	Warnings []string
 }
 
+// Sizes reports whether the template sizes a resource of a container.
+func (t *Template) Sizes(container string, r corev1.ResourceName) bool {
+	return !slices.Contains(t.Excluded, container) && slices.ContainsFunc(t.Shares, func(s Share) bool { return s.Resource == r })
+}
+
 // Share is the share of one resource that a pod gets. The amounts are in thousandths of
 // a CPU, or in bytes.
 type Share struct {
