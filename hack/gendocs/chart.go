@@ -67,7 +67,8 @@ func readValues(node *yaml.Node, prefix string) ([]value, error) {
 			if v.values, err = readValues(content, v.path+"."); err != nil {
 				return nil, err
 			}
-		} else if v.text == "" {
+		}
+		if v.text == "" {
 			return nil, fmt.Errorf("%s has no description", v.path)
 		}
 		if v.schema["type"] == nil && v.schema["$ref"] == nil {
@@ -152,7 +153,8 @@ func writeSchema(w io.Writer, values []value) error {
 	s["title"] = "Values of the chart stowage"
 	// A chart that has this one as a part passes these.
 	properties := s["properties"].(map[string]any)
-	properties["global"], properties["enabled"] = map[string]any{"type": "object"}, map[string]any{"type": "boolean"}
+	properties["global"] = map[string]any{"type": "object", "description": "Values that a chart with this one as a part has for all of its parts. Nothing reads them here."}
+	properties["enabled"] = map[string]any{"type": "boolean", "description": "Whether a chart with this one as a part installs it. Nothing reads it here."}
 	s["definitions"] = map[string]any{"settings": settings(), "labelSelector": labelSelector(), "labels": labels()}
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -171,6 +173,9 @@ func writeTable(w io.Writer, values []value) error {
 func writeRows(w io.Writer, values []value) error {
 	for _, v := range values {
 		if len(v.values) > 0 {
+			if _, err := fmt.Fprintf(w, "| `%s` |  | %s |\n", v.path, tableCell(v.text)); err != nil {
+				return err
+			}
 			if err := writeRows(w, v.values); err != nil {
 				return err
 			}
@@ -184,12 +189,15 @@ func writeRows(w io.Writer, values []value) error {
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(w, "| `%s` | `%s` | %s |\n", v.path, shown, strings.ReplaceAll(v.text, "|", `\|`)); err != nil {
+		if _, err := fmt.Fprintf(w, "| `%s` | `%s` | %s |\n", v.path, shown, tableCell(v.text)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// tableCell is a text as a cell of a table.
+func tableCell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
 // writeChart writes what of the chart follows from the code and from config/, and returns
 // the table of its values.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -434,11 +436,71 @@ func TestChartRefusesWrongValues(t *testing.T) {
 		`prometheusRule={"enabled":true,"alerts":{"StowageSlw":{"for":"1h"}}}`:                       "is no alert of this chart",
 		`prometheusRule={"enabled":true,"alerts":{"StowageConfigInvalid":{"threshold":1}}}`:          "has no threshold",
 		`podDisruptionBudget.maxUnavailable="foo"`:                                                   "/podDisruptionBudget/maxUnavailable",
+		`podDisruptionBudget.maxUnavailable=0`:                                                       "/podDisruptionBudget/maxUnavailable", // no node could be drained
+		`podDisruptionBudget.maxUnavailable="0%"`:                                                    "/podDisruptionBudget/maxUnavailable",
+		`podDisruptionBudget.maxUnavailable="101%"`:                                                  "/podDisruptionBudget/maxUnavailable",
 	} {
 		_, err := try(t, helm, "template", "stowage", "charts/stowage", "--set-json", set)
 		if !strings.Contains(fmt.Sprint(err), part) {
 			t.Errorf("%s: %v does not say %q", set, err, part)
 		}
+	}
+	// The numbers of --set are of another type than those of files.
+	for set, part := range map[string]string{
+		"metrics.port=9443":                    "webhook.port, metrics.port and health.port must differ",
+		"webhook.port=8081":                    "webhook.port, metrics.port and health.port must differ",
+		"podDisruptionBudget.maxUnavailable=0": "/podDisruptionBudget/maxUnavailable",
+	} {
+		if _, err := try(t, helm, "template", "stowage", "charts/stowage", "--set", set); !strings.Contains(fmt.Sprint(err), part) {
+			t.Errorf("--set %s: %v does not say %q", set, err, part)
+		}
+	}
+}
+
+// The gate by a label is refused for a Kubernetes without MutatingAdmissionPolicies, also where no API server is asked: a manifest that
+// was rendered for it would be refused, or would give no pod the gate.
+func TestChartRefusesGateWithoutItsAPI(t *testing.T) {
+	const api = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+	for name, tc := range map[string]struct {
+		args    []string
+		refused bool
+	}{
+		"an older version":                 {args: []string{"--kube-version", "1.35.9"}, refused: true},
+		"an older version of a provider":   {args: []string{"--kube-version", "v1.35.9-eks-1a2b3c"}, refused: true},
+		"the first version":                {args: []string{"--kube-version", "1.36.0"}},
+		"a release candidate of it":        {args: []string{"--kube-version", "1.36.0-rc.1"}},
+		"an older version that serves it":  {args: []string{"--kube-version", "1.35.9", "--api-versions", api}},
+		"an older version without a label": {args: []string{"--kube-version", "1.35.9", "--set", "gate.enabled=false"}},
+	} {
+		_, err := try(t, helm, append([]string{"template", "stowage", "charts/stowage", "--set", "gate.enabled=true"}, tc.args...)...)
+		if refused := strings.Contains(fmt.Sprint(err), "needs an API server that serves MutatingAdmissionPolicy v1"); refused != tc.refused || err != nil && !refused {
+			t.Errorf("%s: refused is %t, want %t (%v)", name, refused, tc.refused, err)
+		}
+	}
+}
+
+// Each value says what it is for, in an editor and in the reference: sections, too.
+func TestChartValuesHaveDescriptions(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(repo, "charts", "stowage", "values.schema.json"))
+	must(t, err)
+	var schema map[string]any
+	must(t, json.Unmarshal(data, &schema))
+	count := 0
+	var look func(at string, schema map[string]any)
+	look = func(at string, schema map[string]any) {
+		properties, _ := schema["properties"].(map[string]any)
+		for name, value := range properties {
+			if value, ok := value.(map[string]any); ok {
+				if count++; value["description"] == nil {
+					t.Errorf("%s%s has no description", at, name)
+				}
+				look(at+name+".", value)
+			}
+		}
+	}
+	look("", schema)
+	if count < 100 {
+		t.Errorf("only %d values were found", count)
 	}
 }
 
