@@ -124,7 +124,7 @@ func TestImportRules(t *testing.T) {
 		"internal/playground":      {"cmd/playground"},
 		"internal/report":          {"internal/preview", "internal/inspect", "internal/impact"},
 		"internal/impact":          {"internal/cli", "hack/gendocs", "test/impact", "test/karpenter"},
-		"internal/policytest":      {"internal/cli"},
+		"internal/policytest":      {"internal/cli", "hack/gendocs"},
 		"internal/inspect":         {"internal/cli"},
 		"internal/platform/leader": {"internal/server", "internal/capability", "internal/spread", "internal/spread/", "internal/size", "internal/size/", "internal/vm", "internal/vm/", "test/testkit"},
 		"internal/spread/repair":   {"internal/spread", "hack/gendocs"},

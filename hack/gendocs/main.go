@@ -51,6 +51,9 @@ func write(root string) error {
 	if err := writeFiles(filepath.Join(root, "docs", "reference"), pages); err != nil {
 		return err
 	}
+	if err := writeSchemas(filepath.Join(root, "docs", "reference", "schemas"), root); err != nil {
+		return fmt.Errorf("the schemas: %w", err)
+	}
 	if err := writeFiles(filepath.Join(root, "docs"), map[string]func(io.Writer) error{"reasons.md": reasons}); err != nil {
 		return err
 	}

@@ -62,7 +62,8 @@ type Case struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Exhausted are pools without room, with how many pods of each workload they have room for.
 	Exhausted map[string]int64 `json:"exhausted,omitempty"`
-	Expect    Expect           `json:"expect"`
+	// Expect may be left out: `stowage test --update` then writes all that is decided.
+	Expect Expect `json:"expect,omitzero"`
 }
 
 // Expect is what a case expects. Workloads that it does not name are not compared, nor are fields that a workload

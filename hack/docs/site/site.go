@@ -36,6 +36,9 @@ type Source struct {
 	Navigation string // a file: titles, and below them the names of pages, indented
 }
 
+// schemas is the directory of the JSON schemas of our kinds, in docs and in the site. Editors and kubeconform read them there.
+const schemas = "reference/schemas"
+
 // repository is where files lead that are no pages.
 const repository = "https://github.com/stowage-dev/stowage"
 
@@ -284,6 +287,9 @@ func (p *page) link(to string, pages map[string]*page) (string, error) {
 			return u.String(), nil
 		}
 	}
+	if strings.HasPrefix(file, schemas+"/") && strings.HasSuffix(file, ".json") {
+		return relative(p.out, file), nil
+	}
 	if strings.HasSuffix(file, ".md") && !strings.HasPrefix(file, "../") {
 		return to, fmt.Errorf("%s: no page %q", p.file, to)
 	}
@@ -306,8 +312,10 @@ func write(from Source, out string, groups []group, pages map[string]*page, orde
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	if err := os.CopyFS(filepath.Join(out, "pictures"), os.DirFS(filepath.Join(from.Docs, "pictures"))); err != nil {
-		return err
+	for _, dir := range []string{"pictures", schemas} {
+		if err := os.CopyFS(filepath.Join(out, filepath.FromSlash(dir)), os.DirFS(filepath.Join(from.Docs, filepath.FromSlash(dir)))); err != nil {
+			return err
+		}
 	}
 	var sections []section
 	for _, p := range append([]*page{pages[""]}, order...) {

@@ -25,12 +25,13 @@ func source(dir string) Source {
 }
 
 var pages = map[string]string{
-	"docs/README.md":         "# Documents\n\n[one](one.md)\n",
-	"docs/one.md":            "# One & only\n\n<!-- a comment -->\n\n[two](two/README.md#a-b-c) [code](../cmd/main.go) [other](https://example.com)\n\n## A `b`, (c)!\n\nText of it.\n\n## A `b`, (c)!\n\n| a | b |\n| - | - |\n| 1 | 2 |\n",
-	"docs/two/README.md":     "# Two\n\n## A b c\n\n[back](../one.md)\n",
-	"docs/icon.svg":          "<svg/>",
-	"docs/pictures/none.svg": "<svg/>",
-	"navigation.txt":         "Start\n  one\n  two\n",
+	"docs/README.md":                   "# Documents\n\n[one](one.md)\n",
+	"docs/one.md":                      "# One & only\n\n<!-- a comment -->\n\n[two](two/README.md#a-b-c) [code](../cmd/main.go) [other](https://example.com)\n\n## A `b`, (c)!\n\nText of it.\n\n## A `b`, (c)!\n\n| a | b |\n| - | - |\n| 1 | 2 |\n",
+	"docs/two/README.md":               "# Two\n\n## A b c\n\n[back](../one.md) [schema](../reference/schemas/a_v1.json) [other](../reference/other.json)\n",
+	"docs/icon.svg":                    "<svg/>",
+	"docs/pictures/none.svg":           "<svg/>",
+	"docs/reference/schemas/a_v1.json": "{}",
+	"navigation.txt":                   "Start\n  one\n  two\n",
 }
 
 func TestBuild(t *testing.T) {
@@ -54,6 +55,11 @@ func TestBuild(t *testing.T) {
 	two, err := os.ReadFile(filepath.Join(out, "two", "index.html"))
 	if err != nil || !strings.Contains(string(two), `href="../one.html">back`) || !strings.Contains(string(two), `src="../site.`) {
 		t.Errorf("%v\n%s", err, two)
+	}
+	// A schema is a file of the site, and another file one of the repository.
+	if schema, err := os.ReadFile(filepath.Join(out, "reference", "schemas", "a_v1.json")); err != nil || string(schema) != "{}" || !strings.Contains(string(two), `href="../reference/schemas/a_v1.json"`) ||
+		!strings.Contains(string(two), `href="https://github.com/stowage-dev/stowage/blob/main/docs/reference/other.json"`) {
+		t.Errorf("the schema: %q, %v\n%s", schema, err, two)
 	}
 	found, err := filepath.Glob(filepath.Join(out, "search.*.js"))
 	if err != nil || len(found) != 1 {
