@@ -56,6 +56,7 @@ targets = awk 'BEGIN {FS = ":.*\#\# "} /^\#\#@/ {printf "\n%s\n", substr($$0, 5)
 build: ## Build bin/stowage
 	@go build -ldflags "-s -w -X github.com/stowage-dev/stowage/internal/platform/version.Version=$(VERSION)" -o bin/stowage ./cmd/stowage
 	@ln -sf stowage bin/kubectl-stowage
+	@cp hack/release/kubectl_complete-stowage bin/
 
 .PHONY: run
 run: build ## Run the webhook here, against the current kubeconfig, with certificates from bin/certs

@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -40,8 +41,10 @@ var completions = []struct {
 	{"completions/stowage.fish", []string{"completion", "fish"}},
 }
 
-// pluginCompletion is the program with which kubectl completes the plugin.
-const pluginCompletion = "#!/usr/bin/env sh\nexec kubectl-stowage __complete \"$@\"\n"
+// pluginCompletion is the program with which kubectl completes the plugin. `make build` puts it beside the plugin, too.
+//
+//go:embed kubectl_complete-stowage
+var pluginCompletion []byte
 
 // release builds all files of a release into o.dir, which must not exist yet: the image, the command line for each
 // platform, the chart, the list of modules, the manifests of package managers, and the checksums.
@@ -145,7 +148,7 @@ func archive(ctx context.Context, o options) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []file{{"LICENSE", 0o644, licence}, {"kubectl_complete-stowage", 0o755, []byte(pluginCompletion)}}
+	files := []file{{"LICENSE", 0o644, licence}, {"kubectl_complete-stowage", 0o755, pluginCompletion}}
 	host := runtime.GOOS + "/" + runtime.GOARCH
 	if !slices.Contains(cliPlatforms, host) {
 		return nil, fmt.Errorf("a release is built on one of %s, because the command line prints its own completions", strings.Join(cliPlatforms, ", "))

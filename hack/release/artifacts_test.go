@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,5 +63,23 @@ func TestWriteChecksums(t *testing.T) {
 		"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  b\n"
 	if string(got) != want {
 		t.Errorf("checksums\n%swant\n%s", got, want)
+	}
+}
+
+// kubectl completes the plugin by the program that an archive has: it asks the plugin on the PATH for words, with the arguments as they
+// are.
+func TestPluginCompletion(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"kubectl_complete-stowage": string(pluginCompletion),
+		"kubectl-stowage":          "#!/usr/bin/env sh\nprintf '[%s]' \"$@\"\n",
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "kubectl_complete-stowage"), "explain", "pod", "a b", "")
+	cmd.Env = []string{"PATH=" + dir + string(os.PathListSeparator) + os.Getenv("PATH")}
+	out, err := cmd.CombinedOutput()
+	if want := "[__complete][explain][pod][a b][]"; err != nil || string(out) != want {
+		t.Errorf("it printed %q (%v), want %q", out, err, want)
 	}
 }
