@@ -28,7 +28,7 @@ import (
 //	    └───────────────────┘ release: the API server refused, or nothing was seen for reservedFor
 //
 // The first state is in memory, because the watch is behind what was just asked. The second is read from the pod alone, so a new
-// leader knows it. A resize that its node has put off counts in neither: it would keep all other nodes from theirs.
+// leader knows it. A resize that its node has put off, or failed to do, counts in neither: it would keep all other nodes from theirs.
 
 // reservation is a pod that was asked to become a size, and restarts for that.
 type reservation struct {
@@ -117,7 +117,7 @@ func (r *run) isRestarting(pod *corev1.Pod) bool {
 	switch {
 	case !mayRestart(pod): // nor is it known whether it is ready; see keepSizedPod
 		return false
-	case pendingOf(pod) != nil:
+	case pendingOf(pod) != nil, failedOn(pod) != nil:
 		return !podstatus.Ready(pod)
 	}
 	return !podstatus.Ready(pod) || resizeCondition(pod, corev1.PodResizeInProgress) != nil || len(pod.Status.ContainerStatuses) > 0

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -89,6 +90,12 @@ func TestRestartsAreLimited(t *testing.T) {
 		"one was put off by its node": {pods: []*corev1.Pod{cpu(), cpu(), cpu(fits, func(p *corev1.Pod) {
 			p.Status.Conditions = append(p.Status.Conditions, condition(corev1.PodResizePending, corev1.PodReasonDeferred, ""))
 		})}, want: 1},
+		"one was tried by its node, which failed": {pods: []*corev1.Pod{cpu(), cpu(), cpu(fits, func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, condition(corev1.PodResizeInProgress, corev1.PodReasonError, ""))
+		})}, want: 1},
+		"one was put off, and is not ready": {pods: []*corev1.Pod{cpu(), cpu(), cpu(fits, unready, func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, condition(corev1.PodResizePending, corev1.PodReasonDeferred, ""))
+		})}},
 		"another resource restarts":            {pods: []*corev1.Pod{small(corev1.ResourceMemory), small(corev1.ResourceMemory), small(corev1.ResourceMemory)}, want: 3},
 		"none restarts, and one is not ready":  {pods: []*corev1.Pod{agent("100m"), agent("100m"), agent("100m")}, want: 3},
 		"one that ends counts as not ready":    {pods: []*corev1.Pod{cpu(), cpu(fits, unready, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}},
@@ -138,9 +145,12 @@ func TestNextRestart(t *testing.T) {
 	if got := reconcileAll(t, b, 3); got != 1 {
 		t.Errorf("%d more after the first is ready", got)
 	}
-	b.clock.Step(reservedFor)
-	if got := reconcileAll(t, b, 3); got == 0 {
-		t.Error("a resize that was never seen keeps others from theirs")
+	last, before := types.NamespacedName{Namespace: "default", Name: "agent-2"}, len(b.resizes)
+	for want, after := range []time.Duration{0, reservedFor} {
+		b.clock.SetTime(time.Unix(0, 0).Add(after))
+		if _, err := b.reconcilePod(t.Context(), last); err != nil || len(b.resizes)-before != want {
+			t.Errorf("%d resizes of the last pod %s after one that was never seen, want %d (%v)", len(b.resizes)-before, after, want, err)
+		}
 	}
 
 	b = newBench(t, restarting(nil, small(corev1.ResourceCPU), small(corev1.ResourceCPU))...)

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
@@ -74,6 +75,7 @@ const (
 	statusAgain bug = "a status is written though nothing changes"
 	evictsInUse bug = "pods in use are evicted"
 	allFollow   bug = "pods are resized whatever the updatePolicy"
+	allRestart  bug = "all pods restart at a time"
 )
 
 type kind int
@@ -313,6 +315,9 @@ func (c *cluster) daemonSet(name string) *appsv1.DaemonSet {
 	for i := range 1 + c.rng.IntN(2) {
 		d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: fmt.Sprintf("c%d", i), Resources: requires})
 	}
+	if c.chance(40) { // its pods restart for a resize, so that not all of them are resized at a time
+		d.Spec.Template.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+	}
 	return d
 }
 
@@ -459,7 +464,9 @@ func (c *cluster) kubelet(pod *corev1.Pod) {
 		say("", "", "")
 	case progress != nil && (progress.Reason == "" || c.chance(30)): // it is done
 		pod.Status.ContainerStatuses = reports()
-		say("", "", "")
+		if say("", "", ""); mayRestart(pod) {
+			pod.Status.Conditions = nil
+		}
 	case progress != nil, pending != nil && pending.Reason == corev1.PodReasonInfeasible && pending.Message == asked:
 	case c.chance(20):
 		say(corev1.PodResizePending, corev1.PodReasonInfeasible, asked)
@@ -618,6 +625,9 @@ func (r reader) Get(_ context.Context, key client.ObjectKey, o client.Object, _ 
 		return apierrors.NewNotFound(podResource, key.Name)
 	}
 	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(found.DeepCopyObject()).Elem())
+	if d, ok := o.(*appsv1.DaemonSet); ok && r.bug == allRestart {
+		d.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt32(1000))}
+	}
 	if t, ok := o.(*flexdaemonsets.FlexDaemonsetTemplate); ok && r.bug == allFollow {
 		t.Spec.UpdatePolicy = flexdaemonsets.UpdateInPlace
 	}
@@ -822,7 +832,7 @@ func (c *cluster) lead() {
 			Scope: scope.New(worldOf(c.truth), "stowage-system"), Feature: p, Clock: c.clock, Time: c.clock, Timing: DefaultTiming(), Log: logr.Discard(),
 			Events: events.Recorder{EventRecorder: &clientevents.FakeRecorder{}}, Evictor: evict.New(api, c.clock, 1, set), Metrics: NewMetrics(set),
 		},
-		term: term, writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string][][]string{}, tries: map[types.UID]*tries{},
+		term: term, writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string][][]string{}, tries: map[types.UID]*tries{}, restarts: map[types.UID]reservation{},
 		work: leader.Queue[types.NamespacedName]{TypedRateLimitingInterface: p.work}, daemonSets: leader.Queue[types.NamespacedName]{TypedRateLimitingInterface: p.sets},
 		statuses: leader.Queue[string]{TypedRateLimitingInterface: p.statuses}, beforeTemplate: map[types.UID]time.Time{}, templateSet: map[types.UID]time.Time{}, counted: map[string]int{},
 	}
@@ -928,6 +938,9 @@ func (p *process) patch(_ context.Context, _ client.Client, sub string, o client
 			if p.refuses(was.(*corev1.Pod), pod) {
 				return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, pod.Name, nil)
 			}
+			if p.current {
+				p.checkRestart(was.(*corev1.Pod), pod)
+			}
 		}
 		if equality.Semantic.DeepEqual(was, is) {
 			if p.current {
@@ -939,6 +952,20 @@ func (p *process) patch(_ context.Context, _ client.Client, sub string, o client
 		p.put(k, is)
 		return nil
 	})
+}
+
+// checkRestart fails if a ready pod restarts for a resize while another one of its DaemonSet does so or is not ready, though the leader knows.
+func (p *process) checkRestart(was, is *corev1.Pod) {
+	if !podstatus.Ready(was) || !restarts(was, podpatch.FromPod(was), podpatch.FromPod(is)) {
+		return
+	}
+	for _, other := range all[*corev1.Pod](p.objects[pods]) {
+		sibling := metav1.IsControlledBy(other, p.ownerOf(was)) && other.Name != was.Name && other.Labels[stowage.SizedByLabel] != ""
+		waits := pendingOf(other) != nil || failedOn(other) != nil
+		if sibling && (!podstatus.Ready(other) || len(notInForce(other)) > 0 && !waits) {
+			p.fail("pod %s restarts for its size while %s is away", was.Name, other.Name)
+		}
+	}
 }
 
 // evict is a request to evict a pod.
@@ -995,7 +1022,9 @@ func (c *cluster) settle(acting, quiet time.Duration) {
 	start := c.clock.Now()
 	for c.clock.Since(start) < acting+quiet {
 		for _, pod := range all[*corev1.Pod](c.objects[pods]) {
-			if c.clock.Since(start) < acting || pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || !podstatus.Ready(pod) {
+			// The next pod of a DaemonSet waits until one that restarts has done so.
+			restarts := mayRestart(pod) && pendingOf(pod) == nil && failedOn(pod) == nil && len(notInForce(pod)) > 0
+			if c.clock.Since(start) < acting || pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || !podstatus.Ready(pod) || restarts {
 				c.kubelet(pod.DeepCopy())
 			}
 		}
@@ -1165,6 +1194,6 @@ func TestSimulation(t *testing.T) {
 func TestSimulationFindsPlantedBugs(t *testing.T) {
 	testkit.FindBugs(t, 150, map[bug]string{
 		eventsLost: "should", retryLost: "should", newsOnly: "should", unrecorded: "has no size", statusAgain: "a write changes nothing", evictsInUse: "is evicted",
-		allFollow: "was resized, and should not be",
+		allFollow: "was resized, and should not be", allRestart: "restarts for its size while",
 	}, func(t *testing.T, seed uint64, b bug) []string { return play(t.Context(), seed, b) })
 }
