@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -35,12 +34,6 @@ type Source struct {
 	Template   string // of a page
 	Navigation string // a file: titles, and below them the names of pages, indented
 }
-
-// schemas is the directory of the JSON schemas of our kinds, in docs and in the site. Editors and kubeconform read them there.
-const schemas = "reference/schemas"
-
-// repository is where files lead that are no pages.
-const repository = "https://github.com/stowage-dev/stowage"
 
 // group is a part of the navigation.
 type group struct {
@@ -268,37 +261,6 @@ func plain(n ast.Node, source []byte) string {
 		return ast.WalkContinue, nil
 	})
 	return strings.TrimSpace(b.String())
-}
-
-// link returns where a link of a page leads in the site. Links of the pages are paths of files. Those to other files than pages lead to
-// the repository.
-func (p *page) link(to string, pages map[string]*page) (string, error) {
-	u, err := url.Parse(to)
-	if err != nil || u.IsAbs() || u.Path == "" {
-		return to, err
-	}
-	file := path.Join(path.Dir(p.file), u.Path)
-	if file == "playground/page.html" { // in the repository, it is the page without its program
-		return relative(p.out, "playground/index.html"), nil
-	}
-	for _, other := range pages {
-		if other.file == file {
-			u.Path = relative(p.out, other.out)
-			return u.String(), nil
-		}
-	}
-	if strings.HasPrefix(file, schemas+"/") && strings.HasSuffix(file, ".json") {
-		return relative(p.out, file), nil
-	}
-	if strings.HasSuffix(file, ".md") && !strings.HasPrefix(file, "../") {
-		return to, fmt.Errorf("%s: no page %q", p.file, to)
-	}
-	return repository + "/blob/main/" + path.Join("docs", file), nil
-}
-
-// relative returns the path of one file of the site from another one.
-func relative(from, to string) string {
-	return strings.Repeat("../", strings.Count(from, "/")) + to
 }
 
 // link to a page in a template.
