@@ -122,7 +122,7 @@ func TestImportRules(t *testing.T) {
 		"internal/config":          {"internal/server", "internal/cli", "internal/spread", "internal/size", "internal/vm", "hack/gendocs", "hack/controlplane"},
 		"internal/preview":         {"internal/cli", "internal/impact", "internal/playground", "internal/policytest"},
 		"internal/playground":      {"cmd/playground"},
-		"internal/report":          {"internal/preview", "internal/inspect", "internal/impact"},
+		"internal/report":          {"internal/preview", "internal/inspect", "internal/impact", "internal/cli", "internal/playground"},
 		"internal/impact":          {"internal/cli", "hack/gendocs", "test/impact", "test/karpenter"},
 		"internal/policytest":      {"internal/cli", "hack/gendocs"},
 		"internal/inspect":         {"internal/cli"},

@@ -11,52 +11,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/platform/version"
 )
 
-// Streams are what a command reads and writes, and its environment.
-type Streams struct {
-	In       io.Reader
-	Out, Err io.Writer
-	// LookupEnv reads an environment variable, as os.LookupEnv does.
-	LookupEnv func(name string) (value string, ok bool)
-	// Environ lists them, as os.Environ does.
-	Environ func() []string
-}
-
-// System returns the process's own streams and environment.
-func System() Streams {
-	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv, Environ: os.Environ}
-}
-
-// terminal returns the width of the terminal that output goes to, and whether it may have colors. The width is 0 where output
-// goes elsewhere.
-func (s Streams) terminal() (width int, color bool) {
-	f, ok := s.Out.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return 0, false
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil || width < 40 {
-		width = 80
-	}
-	without, set := s.LookupEnv("NO_COLOR") // https://no-color.org
-	kind, _ := s.LookupEnv("TERM")
-	return width, (!set || without == "") && kind != "dumb"
-}
-
 // Main runs a command line and returns its exit status.
 func Main(ctx context.Context, args []string, s Streams) int {
+	s = s.guarded(ctx.Done())
 	root := NewCommand(s)
+	completeRoot(root)
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	err := root.ExecuteContext(ctx)
 	switch {
@@ -65,7 +33,7 @@ func Main(ctx context.Context, args []string, s Streams) int {
 	case errors.Is(err, errNotOK):
 		return 3
 	}
-	fmt.Fprintf(s.Err, "Error: %v\n", err)
+	fmt.Fprintf(s.Err, "Error: %s\n", errorText(ctx, err))
 	if usage := (config.UsageError{}); errors.As(err, &usage) {
 		fmt.Fprintln(s.Err, "Run the command with --help for its usage.")
 		return 2
@@ -87,18 +55,16 @@ func NewCommand(s Streams) *cobra.Command {
 		Version:       version.String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return config.NewUsageError(fmt.Errorf("unknown command %q", args[0]))
-			}
-			return nil
-		},
+		Args:          unknownCommand,
+
+		SuggestionsMinimumDistance: mostEdits,
+
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return config.NewUsageError(err) })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newTestCommand(s), newSplitCommand(s), newImportCommand(s), newStatusCommand(s), newImpactCommand(s), newExplainCommand(s), newCheckCommand(s), newUngateCommand(s), newVersionCommand())
 	return root
 }
@@ -118,8 +84,8 @@ func checkFormat(output string, formats []string) error {
 
 // noArgs refuses arguments as a usage error.
 func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return config.NewUsageError(err)
+	if len(args) > 0 {
+		return config.NewUsageError(fmt.Errorf("%s takes no argument, and was given %q", cmd.CommandPath(), args[0]))
 	}
 	return nil
 }

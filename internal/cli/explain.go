@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -55,7 +56,7 @@ The command reads only, and needs no running Stowage.`,
 			}
 			e, err := explain(cmd.Context(), i, namespace, kind, name)
 			if errors.Is(err, inspect.ErrNotFound) || apierrors.IsNotFound(err) {
-				return config.NewUsageError(err)
+				return config.NewUsageError(fmt.Errorf("%w%s", err, didYouMean(likeKinds([]string{kind + "/" + name})...)))
 			}
 			if err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/impact"
@@ -107,7 +108,11 @@ func (o *impactOptions) run(cmd *cobra.Command, s Streams) error {
 	limits, err := parseLimits(o.failOn)
 	errs = append(errs, checkFormat(o.output, impact.Formats), err)
 	exhausted, err := preview.ParseExhausted(o.exhausted)
-	if err := errors.Join(append(errs, err)...); err != nil {
+	errs = append(errs, err)
+	if _, _, err := o.names(metav1.NamespaceDefault); err != nil { // before a cluster is asked for its own
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
 		return config.NewUsageError(err)
 	}
 	i, namespace, err := o.cluster.inspector(cmd, s)
@@ -157,9 +162,7 @@ func impactOf(i *inspect.Inspector) *impact.Options {
 
 func (o *impactOptions) print(s Streams, r *impact.Report, limits []limit) error {
 	if o.output == "text" {
-		for _, w := range r.Warnings {
-			fmt.Fprintf(s.Err, "Warning: %s\n", w)
-		}
+		printWarnings(s.Err, r.Warnings)
 	}
 	if err := r.Print(s.Out, o.output, o.all); err != nil {
 		return err
@@ -189,7 +192,7 @@ func (o *impactOptions) names(namespace string) (remove []impact.Name, replicas 
 		name, count, _ := strings.Cut(text, "=")
 		n, err := impact.ParseName(name, namespace)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--replicas: %w", err))
+			errs = append(errs, fmt.Errorf("--replicas is %q; it must be KIND/NAME=N: %w", text, err))
 			continue
 		}
 		number, err := strconv.ParseInt(count, 10, 32)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -114,11 +115,11 @@ func (o *connection) client() (client.Client, discovery.DiscoveryInterface, stri
 	kube := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.rules, &o.overrides)
 	namespace, _, err := kube.Namespace()
 	if err != nil {
-		return nil, nil, "", fmt.Errorf("find the API server: %w", err)
+		return nil, nil, "", unusable(err)
 	}
 	cfg, err := kube.ClientConfig()
 	if err != nil {
-		return nil, nil, "", fmt.Errorf("find the API server: %w; name a kubeconfig with --kubeconfig or $KUBECONFIG", err)
+		return nil, nil, "", unusable(err)
 	}
 	cfg.QPS = -1 // priority and fairness protects the server
 	cfg.UserAgent = "kubectl-stowage/" + version.String()
@@ -136,6 +137,25 @@ func (o *connection) client() (client.Client, discovery.DiscoveryInterface, stri
 	}
 	discover, err := discovery.NewDiscoveryClientForConfig(cfg)
 	return c, discover, namespace, err
+}
+
+// noKubeconfig is of a user who has not told which cluster is meant.
+var noKubeconfig = errors.New("find the API server: there is no kubeconfig, so no cluster is known; name one with --kubeconfig or $KUBECONFIG, or write it to ~/.kube/config (kubectl config view shows what kubectl uses)")
+
+// unusable says what is wrong with a kubeconfig, and what to do.
+func unusable(err error) error {
+	var path *fs.PathError
+	switch text := err.Error(); {
+	case clientcmd.IsEmptyConfig(err) || strings.Contains(text, clientcmd.ErrEmptyConfig.Error()):
+		return noKubeconfig
+	case clientcmd.IsContextNotFound(err):
+		return fmt.Errorf("find the API server: the kubeconfig has no such context (%w); kubectl config get-contexts lists those that it has", err)
+	case strings.HasPrefix(text, "error loading config file"):
+		return fmt.Errorf("find the API server: the kubeconfig cannot be used: %s; name another one with --kubeconfig or $KUBECONFIG", strings.TrimPrefix(text, "error loading config file "))
+	case errors.As(err, &path):
+		return fmt.Errorf("find the API server: %w; name a kubeconfig with --kubeconfig or $KUBECONFIG", err)
+	}
+	return fmt.Errorf("find the API server: %w", err)
 }
 
 // fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its ConfigMap,

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"runtime/debug"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/preview/crds"
+	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/size"
 	"github.com/stowage-dev/stowage/internal/spread"
@@ -154,9 +154,7 @@ func (o *previewOptions) run(ctx context.Context, s Streams) error {
 	if err = cmp.Or(err, out.err); err != nil {
 		return err
 	}
-	for _, w := range warnings {
-		fmt.Fprintf(s.Err, "Warning: %s\n", preview.Printable(w))
-	}
+	printWarnings(s.Err, warnings)
 	if err := out.print(s.Out, warnings); err != nil {
 		return err
 	}
@@ -249,7 +247,7 @@ func (p *previewOutput) print(out io.Writer, warnings []string) error {
 		if err != nil && !errors.Is(err, preview.ErrNoPlan) {
 			return err
 		}
-		return preview.HTML(out, p.summary, plans, warnings)
+		return preview.HTML(out, p.summary, plans, report.Counted(warnings))
 	}
 	if err != nil {
 		return err

@@ -70,9 +70,7 @@ func newSplitCommand(s Streams) *cobra.Command {
 			}
 			p := preview.New(in, preview.Settings{Namespace: o.stowageNamespace, Sizing: true})
 			sets, warnings, err := p.Split(cmd.Context(), o.by)
-			for _, w := range warnings {
-				fmt.Fprintf(s.Err, "Warning: %s\n", w)
-			}
+			printWarnings(s.Err, warnings)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/inspect"
+	"github.com/stowage-dev/stowage/internal/report"
 )
 
 // errNotOK means that the command did its work, and that what it looked at is not as it
@@ -183,18 +184,16 @@ func (l *statusLoop) look(ctx, bounded context.Context) (*inspect.Report, error)
 	case err != nil && (l.last == "" || ctx.Err() != nil || bounded.Err() != nil):
 		return nil, err
 	case err != nil:
-		fmt.Fprintf(l.Err, "Warning: %v; looking again\n", err)
+		fmt.Fprintf(l.Err, "Warning: %s; looking again\n", report.Plain(err.Error()))
 		return nil, nil
 	}
 	if len(l.names) > 0 {
 		if unknown := r.Only(l.names); len(unknown) > 0 {
-			return nil, config.NewUsageError(fmt.Errorf("there is no %s with a policy or a problem in namespace %s", strings.Join(unknown, ", "), l.namespace))
+			return nil, config.NewUsageError(fmt.Errorf("there is no %s with a policy or a problem in namespace %s%s", strings.Join(unknown, ", "), l.namespace, didYouMean(likeKinds(unknown)...)))
 		}
 	}
 	if l.last == "" {
-		for _, w := range r.Warnings {
-			fmt.Fprintf(l.Err, "Warning: %s\n", w)
-		}
+		printWarnings(l.Err, r.Warnings)
 	}
 	return r, nil
 }
@@ -215,6 +214,11 @@ func (l *statusLoop) show(r *inspect.Report, done bool) error {
 			l.waits = now
 		}
 	case changed || l.wait || l.watch && l.layout.Width > 0:
+		if l.watch && l.layout.Width > 0 {
+			if err := l.clear(); err != nil {
+				return err
+			}
+		}
 		_, err := io.WriteString(l.Out, l.heading(first, l.inspector.Clock.Now())+text.String())
 		return err
 	}
@@ -229,7 +233,7 @@ func (o statusRun) heading(first bool, now time.Time) string {
 	case o.layout.Format == "yaml":
 		return map[bool]string{false: "---\n"}[first]
 	case o.layout.Width > 0:
-		return "\x1b[H\x1b[2J" + now.Format(time.TimeOnly) + ", every 2 seconds\n\n" // to the top of an empty screen
+		return now.Format(time.TimeOnly) + ", every 2 seconds\n\n"
 	case first:
 		return now.Format(time.TimeOnly) + "\n"
 	}

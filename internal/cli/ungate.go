@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,6 +62,9 @@ The exit status is 0 if no pod that was found waits at the gate any more, and 1 
 			if allNamespaces && len(names) > 0 {
 				return config.NewUsageError(errors.New("names are of one namespace; -A looks at all of them"))
 			}
+			if err := podNames(names); err != nil {
+				return config.NewUsageError(err)
+			}
 			api, _, namespace, err := c.client()
 			if err != nil {
 				return err
@@ -80,6 +84,20 @@ The exit status is 0 if no pod that was found waits at the gate any more, and 1 
 		return c.names(cmd.Context(), &corev1.PodList{}, true), cobra.ShellCompDirectiveNoFileComp
 	}
 	return cmd
+}
+
+// podNames refuses names of what is no pod.
+func podNames(names []string) error {
+	for _, name := range names {
+		kind, of, given := strings.Cut(name, "/")
+		if !given {
+			kind, of = "pod", name
+		}
+		if !inspect.SameKind("Pod", kind) || len(validation.IsDNS1123Subdomain(of)) > 0 {
+			return fmt.Errorf("%q is no pod; name pods, such as web-0 or pod/web-0", name)
+		}
+	}
+	return nil
 }
 
 // ungate is one call of the command.
@@ -104,10 +122,7 @@ func (u *ungate) run(ctx context.Context, namespace string, names []string) erro
 	if len(names) > 0 {
 		pods := make([]types.NamespacedName, len(names))
 		for i, name := range names {
-			if kind, of, given := strings.Cut(name, "/"); given {
-				if !inspect.SameKind("Pod", kind) {
-					return config.NewUsageError(fmt.Errorf("%q is no pod; name pods, such as web-0 or pod/web-0", name))
-				}
+			if _, of, given := strings.Cut(name, "/"); given {
 				name = of
 			}
 			pods[i] = types.NamespacedName{Namespace: namespace, Name: name}

@@ -16,6 +16,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
@@ -73,7 +74,7 @@ const mostReplicas = 1000
 func Run(ctx context.Context, settings preview.Settings, in Input) Output {
 	out := Output{Warnings: []string{}, Errors: []Error{}, Pools: []string{}, Diffs: []Diff{}}
 	fail := func(err error) Output {
-		for _, text := range messages(err.Error()) {
+		for _, text := range messages(report.Plain(err.Error())) {
 			out.Errors = append(out.Errors, Error{lineOf(in.Manifests, text), text})
 		}
 		return out
@@ -98,7 +99,7 @@ func Run(ctx context.Context, settings preview.Settings, in Input) Output {
 	if err != nil {
 		return fail(err)
 	}
-	out.Warnings = append(append(out.Warnings, warnings...), waiting...)
+	out.Warnings = report.Counted(append(warnings, waiting...))
 	var table, plot, picture strings.Builder
 	if err := preview.Print(&table, "table", pods, settings.PeerPodConfig.VMResource); err != nil {
 		return fail(err)

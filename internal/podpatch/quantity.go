@@ -1,6 +1,7 @@
 package podpatch
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -43,9 +44,12 @@ func (q Quantity) Parse() (resource.Quantity, error) {
 		return resource.Quantity{}, fmt.Errorf("quantity %q... is longer than %d characters", s[:16], maxQuantityLength)
 	}
 	// An exponent is an e or E that is followed by a number; E and Ei are exa and
-	// exbi.
+	// exbi. Where something else follows, the text is a word.
 	if i := strings.LastIndexAny(s, "eE"); i >= 0 && s[i+1:] != "" && s[i+1:] != "i" {
-		if n, err := strconv.Atoi(s[i+1:]); err != nil || n > maxExponent || n < -maxExponent {
+		switch n, err := strconv.Atoi(s[i+1:]); {
+		case errors.Is(err, strconv.ErrSyntax):
+			return resource.Quantity{}, fmt.Errorf("%q is not a quantity", s)
+		case err != nil || n > maxExponent || n < -maxExponent:
 			return resource.Quantity{}, fmt.Errorf("quantity %q has an exponent outside of -%d to %[2]d", s, maxExponent)
 		}
 	}

@@ -1,0 +1,20 @@
+package report
+
+import "testing"
+
+// What libraries say of their types and functions reaches nobody.
+func TestPlainWords(t *testing.T) {
+	for text, want := range map[string]string{
+		`strconv.ParseInt: parsing "abc": invalid syntax`:                                                                   `"abc" is no number`,
+		`error unmarshaling JSON: while decoding JSON: json: cannot unmarshal string into Go value of type policytest.File`: "it is a string, and an object with fields is expected",
+		`json: cannot unmarshal number into Go struct field File.files of type []string`:                                    "files is a number, and another type is expected",
+		`read pods: client rate limiter Wait returned an error: context deadline exceeded`:                                  "read pods: there was no answer in time",
+		"line 1\nyaml: unmarshal errors:\n  line 3: key \"kind\" already set in map":                                        "line 1\nline 3: the key \"kind\" is written twice",
+		"half.json: pool spot has no room":                                                                                  "half.json: pool spot has no room",
+		"pool spot has no room":                                                                                             "pool spot has no room",
+	} {
+		if got := Plain(text); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
