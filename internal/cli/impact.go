@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
@@ -146,7 +147,7 @@ func (o *impactOptions) run(cmd *cobra.Command, s Streams) error {
 	if err != nil {
 		return err
 	}
-	return o.print(s, r, limits)
+	return o.print(s, page(cmd, s.Out, i.Clock.Now(), o.cluster.cluster), r, limits)
 }
 
 // impactOf returns the options of package impact for a cluster.
@@ -160,11 +161,11 @@ func impactOf(i *inspect.Inspector) *impact.Options {
 	}
 }
 
-func (o *impactOptions) print(s Streams, r *impact.Report, limits []limit) error {
+func (o *impactOptions) print(s Streams, out io.Writer, r *impact.Report, limits []limit) error {
 	if o.output == "text" {
 		printWarnings(s.Err, r.Warnings)
 	}
-	if err := r.Print(s.Out, o.output, o.all); err != nil {
+	if err := r.Print(out, o.output, o.all); err != nil {
 		return err
 	}
 	exceeded := len(limits) == 0 && r.Changes()

@@ -40,6 +40,7 @@ type connection struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
 	heard     rest.WarningHandler // of the API server's warnings; nil drops them
+	cluster   string              // that a client was made for, by its context and its server
 }
 
 func newConnection() connection {
@@ -121,6 +122,11 @@ func (o *connection) client() (client.Client, discovery.DiscoveryInterface, stri
 	if err != nil {
 		return nil, nil, "", unusable(err)
 	}
+	raw, err := kube.RawConfig()
+	if err != nil {
+		return nil, nil, "", unusable(err)
+	}
+	o.cluster = strings.TrimPrefix(cmp.Or(o.overrides.CurrentContext, raw.CurrentContext)+", "+withoutPassword(cfg.Host), ", ")
 	cfg.QPS = -1 // priority and fairness protects the server
 	cfg.UserAgent = "kubectl-stowage/" + version.String()
 	cfg.WarningHandler = rest.NoWarnings{}

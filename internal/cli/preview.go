@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/preview"
@@ -90,6 +91,7 @@ func newPreviewCommand(s Streams) *cobra.Command {
 			if err := errors.Join(config.ApplyEnv(cmd.Flags(), s.LookupEnv), o.validate(cmd.Flags())); err != nil {
 				return config.NewSettingsError(cmd.Flags(), err)
 			}
+			s.Out = page(cmd, s.Out, clock.RealClock{}.Now(), "")
 			return o.run(cmd.Context(), s)
 		},
 	}

@@ -90,7 +90,10 @@ could not be found out, and 2 if the command was called in a wrong way.`,
 			}
 			layout := inspect.Layout{Format: output, AllNamespaces: allNamespaces, All: all}
 			layout.Width, layout.Color = s.terminal()
-			return runStatus(cmd.Context(), s, i, statusRun{namespace: namespace, names: args, layout: layout, watch: watch, wait: wait, timeout: timeout})
+			return runStatus(cmd.Context(), s, i, statusRun{
+				namespace: namespace, names: args, layout: layout, watch: watch, wait: wait, timeout: timeout,
+				page: func(out io.Writer) io.Writer { return page(cmd, out, i.Clock.Now(), configuration.cluster) },
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -113,6 +116,7 @@ type statusRun struct {
 	layout      inspect.Layout
 	watch, wait bool
 	timeout     time.Duration
+	page        func(io.Writer) io.Writer // the output of a page
 }
 
 func runStatus(ctx context.Context, s Streams, i *inspect.Inspector, o statusRun) error {
@@ -201,7 +205,7 @@ func (l *statusLoop) look(ctx, bounded context.Context) (*inspect.Report, error)
 // show prints a status, or while it waits one line if that is another one than before.
 func (l *statusLoop) show(r *inspect.Report, done bool) error {
 	var text strings.Builder
-	if err := r.Print(&text, l.layout); err != nil {
+	if err := r.Print(l.page(&text), l.layout); err != nil {
 		return err
 	}
 	first := l.last == ""

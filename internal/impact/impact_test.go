@@ -321,7 +321,7 @@ func TestPage(t *testing.T) {
 	if err := r.Print(&out, "html", false); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"<h2>Policies</h2>", "<td>od 5→2, spot 3→8, outside 2→0</td>", "<p>The change concerns 4 workloads with 15 pods.</p>", "<li>Stowage is not installed here", "pool od: 5 → 2 pods", "pool spot: 3 → 8 pods"} {
+	for _, part := range []string{"<h2>Policies</h2>", "<td>od 5→2, spot 3→8, outside 2→0</td>", "<p>The change concerns 4 workloads with 15 pods.</p>", "<li>Stowage is not installed here", "pool od: 5 → 2 pods", "pool spot: 3 → 8 pods", `<i class="extra"></i>a pod that the pool loses</li></ul>`} {
 		if !strings.Contains(out.String(), part) {
 			t.Errorf("%s is missing in\n%s", part, &out)
 		}

@@ -8,8 +8,10 @@ import (
 )
 
 // legend says what the seats of a picture mean.
-const legend = `A dashed seat gets a pod, and the pod of a red one goes.
-`
+var legend = []report.Key{
+	{State: report.Held, Text: "a pod that the pool has now and keeps"},
+	{State: report.Missing, Text: "a pod that the pool gets"}, {State: report.Extra, Text: "a pod that the pool loses"},
+}
 
 // picture is the part of a page that shows where pods go. It leaves out workloads whose pods the scheduler places as it likes.
 func (r *Report) picture() (part report.Part, ok bool) {
@@ -19,12 +21,14 @@ func (r *Report) picture() (part report.Part, ok bool) {
 			pictures = append(pictures, w.seats())
 		}
 	}
-	text := legend
+	text := ""
 	if more := len(pictures) - shown; more > 0 {
-		text += fmt.Sprintf("%d workloads more have no picture here.\n", more)
+		text = fmt.Sprintf("%d workloads more have no picture here.\n", more)
 		pictures = slices.Clip(pictures[:shown])
 	}
-	return report.Picture("Where the pods go", pictures, text), len(pictures) > 0
+	part = report.Picture("Where the pods go", pictures, text)
+	part.Legend = legend
+	return part, len(pictures) > 0
 }
 
 // seats is the picture of a workload: each pool as it is now, and after the next rollout.

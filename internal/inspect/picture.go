@@ -14,9 +14,13 @@ const (
 )
 
 // legend says what the seats of a picture mean.
-const legend = `A number is the place of a seat in the sequence. The pods of a pool are shown in its first seats.
-A seat with a border alone has a pod that waits for a node. A dashed one has no pod in its pool, and a red one is too many.
-`
+var legend = []report.Key{
+	{State: report.Held, Text: "a pod on its node"}, {State: report.Waiting, Text: "a pod that waits for a node"},
+	{State: report.Missing, Text: "the pool lacks a pod"}, {State: report.Extra, Text: "a pod too many in the pool"},
+}
+
+// numbers says what the numbers in seats mean.
+const numbers = "A number is the place of a seat in the sequence. The pods of a pool are shown in its first seats.\n"
 
 // places returns the places of each pool's seats in the sequence, by the pool's name. It returns nil where the targets are not
 // those of one sequence, as during most rollouts and while a pool has no room.
@@ -52,7 +56,7 @@ func (r *Report) drawn() (drawn []Workload, more int) {
 // picture is the part of a page that shows where the pods are.
 func (r *Report) picture() (part report.Part, ok bool) {
 	drawn, more := r.drawn()
-	text := legend
+	text := numbers
 	if more > 0 {
 		text += fmt.Sprintf("%d workloads more have no picture here: name them to see theirs.\n", more)
 	}
@@ -60,7 +64,9 @@ func (r *Report) picture() (part report.Part, ok bool) {
 	for i := range drawn {
 		pictures[i] = drawn[i].seats()
 	}
-	return report.Picture("Where the pods are", pictures, text), len(drawn) > 0
+	part = report.Picture("Where the pods are", pictures, text)
+	part.Legend = legend
+	return part, len(drawn) > 0
 }
 
 // wanted is how many pods a pool should have: as many as it has where nobody wants the pods to be divided.

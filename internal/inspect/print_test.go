@@ -38,6 +38,9 @@ func TestManyProblemsAreCounted(t *testing.T) {
 	if page := shown(Layout{Format: "html"}); strings.Count(page, "<tr>") != 400+1+600+1 || !strings.Contains(page, "<td>295 pod(s) have no seat") {
 		t.Errorf("the page has %d rows", strings.Count(page, "<tr>"))
 	}
+	if page, link := shown(Layout{Format: "html"}), `<td><a href="https://github.com/stowage-dev/stowage/blob/main/docs/reasons.md#podswithoutseat">PodsWithoutSeat</a></td>`; strings.Count(page, link) != 300 {
+		t.Errorf("%d rows lead to their reason", strings.Count(page, link))
+	}
 	if all := shown(Layout{Format: "table", All: true}); strings.Count(all, "\n") < 1400 || strings.Contains(all, "more like these") {
 		t.Errorf("--all leaves something out, of %d lines", strings.Count(all, "\n"))
 	}

@@ -87,6 +87,9 @@ const (
 	Extra
 )
 
+// seatClasses are the names of the states in styles.
+var seatClasses = map[SeatState]string{Held: "held", Waiting: "waiting", Missing: "missing", Extra: "extra"}
+
 // Runs are the seats of a pool that has so many pods, and should have as many as the target. The pods beyond onNodes wait for a node.
 // The numbers are those of the first seats.
 func Runs(pods, onNodes, target int64, numbers []int) (out []Run) {
@@ -128,7 +131,8 @@ const (
 	titleWidth            = 8 // of a letter
 )
 
-// SVG draws workloads, one below the other. The picture has a background of its own, so that it is readable on any page.
+// SVG draws workloads, one below the other. The picture has a background of its own, so that it is readable on any page, and
+// is dark where the reader prefers that.
 func SVG(out io.Writer, workloads []Seats) error {
 	d := &drawing{}
 	y := margin
@@ -138,11 +142,20 @@ func SVG(out io.Writer, workloads []Seats) error {
 	_, err := fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" font-family="system-ui, sans-serif" font-size="12">
 <title>Where the pods go</title>
 <style>
+.ground, .waiting { fill: #ffffff; }
 .title { font-weight: 600; font-size: 14px; fill: #1f2328; }
+.ink { fill: #1f2328; }
 .note { fill: #59636e; }
 .bay { fill: #f6f8fa; stroke: #8b949e; }
+@media (prefers-color-scheme: dark) {
+.ground, .waiting { fill: #0d1117; }
+.title, .ink { fill: #e6edf3; }
+.note { fill: #9198a1; }
+.bay { fill: #151b23; stroke: #6e7681; }
+.held { stroke: #8b949e; }
+}
 </style>
-<rect width="100%%" height="100%%" rx="6" fill="#ffffff"/>
+<rect class="ground" width="100%%" height="100%%" rx="6"/>
 %s</svg>
 `, d.width+margin, y, d.body.String())
 	return err
@@ -255,18 +268,19 @@ func (d *drawing) column(c *Column, each int64, x, y, height int) {
 
 // box draws one box. The number 0 is none.
 func (d *drawing) box(state SeatState, number int, c color, x, y int) {
-	look, text := fmt.Sprintf("fill=%q", c), c.text()
+	look, text := fmt.Sprintf("fill=%q", c), fmt.Sprintf("fill=%q", c.text())
 	switch state {
+	case Held:
 	case Waiting:
-		look, text = fmt.Sprintf("fill=\"#fff\" stroke=%q stroke-width=\"2\"", c), "#000"
+		look, text = fmt.Sprintf("stroke=%q stroke-width=\"2\"", c), `class="ink"`
 	case Missing:
-		look, text = "fill=\"none\" stroke=\"#8b949e\" stroke-dasharray=\"4 3\"", "#59636e"
+		look, text = "fill=\"none\" stroke=\"#8b949e\" stroke-dasharray=\"4 3\"", `class="note"`
 	case Extra:
 		look += " stroke=\"#cf222e\" stroke-width=\"3\""
 	}
-	fmt.Fprintf(&d.body, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" %s/>", x, y, seatWidth, seatHeight, look)
+	fmt.Fprintf(&d.body, "<rect class=%q x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" %s/>", seatClasses[state], x, y, seatWidth, seatHeight, look)
 	if number > 0 {
-		fmt.Fprintf(&d.body, "<text x=\"%d\" y=\"%d\" fill=%q text-anchor=\"middle\">%d</text>", x+seatWidth/2, y+seatHeight/2+4, text, number)
+		fmt.Fprintf(&d.body, "<text %s x=\"%d\" y=\"%d\" text-anchor=\"middle\">%d</text>", text, x+seatWidth/2, y+seatHeight/2+4, number)
 	}
 	d.body.WriteString("\n")
 }

@@ -36,9 +36,14 @@ func TestSeatStates(t *testing.T) {
 	if len(boxes) != 4 {
 		t.Fatalf("%d boxes", len(boxes))
 	}
-	for i, look := range []string{`fill="#0072b2"/>`, `fill="#fff" stroke="#0072b2"`, `stroke-dasharray`, `fill="#0072b2" stroke="#cf222e"`} {
+	for i, look := range []string{`fill="#0072b2"/>`, `stroke="#0072b2" stroke-width="2"`, `stroke-dasharray`, `fill="#0072b2" stroke="#cf222e"`} {
 		if !strings.HasPrefix(boxes[i], look) && !strings.Contains(strings.SplitN(boxes[i], "/>", 2)[0], look) {
 			t.Errorf("seat %d is %s, want %s", i, boxes[i], look)
+		}
+	}
+	for _, dark := range []string{"@media (prefers-color-scheme: dark)", `<rect class="ground"`, `<rect class="held"`, `<rect class="waiting"`, `<text fill="#fff"`} {
+		if !strings.Contains(out.String(), dark) {
+			t.Errorf("%s is not in the picture", dark)
 		}
 	}
 	if strings.Contains(out.String(), "<b>") {

@@ -16,6 +16,17 @@ type Table struct {
 	Rows [][]string
 	// Note stands below the rows, in lines.
 	Note string
+	// Links are the addresses that the cells of the column Linked have on a page, by their texts.
+	Linked string
+	Links  map[string]string
+}
+
+// Address returns the address of a cell on a page, or "".
+func (t *Table) Address(column int, cell string) string {
+	if column >= len(t.Head) || t.Head[column] != t.Linked {
+		return ""
+	}
+	return t.Links[cell]
 }
 
 // WithoutEmpty returns the table without the columns that are empty in every row. A dash is empty.
