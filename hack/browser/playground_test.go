@@ -130,6 +130,13 @@ func (b *tab) do(script string) {
 	value[chromedp.Void](b, script)
 }
 
+// act runs a script that has the page decide, and waits for the decisions.
+func (b *tab) act(script string) {
+	b.t.Helper()
+	b.do(script)
+	b.until("document.body.dataset.shown === String(serial) && document.body.dataset.busy === 'false'")
+}
+
 // until waits until an expression is true.
 func (b *tab) until(expression string) {
 	b.t.Helper()
@@ -168,7 +175,7 @@ func TestExamples(t *testing.T) {
 					t.Fatalf("the examples are %q", names)
 				}
 				for i, name := range names {
-					b.do(fmt.Sprintf("$('examples').value = %d; $('examples').onchange()", i))
+					b.act(fmt.Sprintf("$('examples').value = %d; $('examples').onchange()", i))
 					if text := value[string](b, "$('errors').textContent + $('warnings').textContent"); text != "" || value[bool](b, "$('results').hidden") {
 						t.Errorf("example %s: %s", name, text)
 					}
@@ -190,14 +197,14 @@ func TestExamples(t *testing.T) {
 // What a reader does: another replica count, an outage, an error and its line, and a link that brings all of it back.
 func TestReader(t *testing.T) {
 	b, _ := open(t, address(t), 1280, "light")
-	b.do("$('examples').value = 1; $('examples').onchange()")
+	b.act("$('examples').value = 1; $('examples').onchange()")
 	pool := func(name string) string {
 		return value[string](b, fmt.Sprintf("($('table').textContent.split('\\n').find((l) => l.includes(' %s (')) ?? '- - -').split(/\\s+/)[2]", name))
 	}
 	if got := pool("on-demand") + " " + pool("spot"); got != "6 24" {
 		t.Errorf("30 pods are divided %s", got)
 	}
-	b.do("$('replicas').value = 50; $('replicas').oninput()")
+	b.act("$('replicas').value = 50; $('replicas').oninput()")
 	if got := pool("on-demand") + " " + pool("spot"); got != "10 40" {
 		t.Errorf("50 pods are divided %s", got)
 	}
@@ -206,7 +213,7 @@ func TestReader(t *testing.T) {
 	for _, key := range []string{"\t", "\t", " "} {
 		run(b, chromedp.KeyEvent(key))
 	}
-	b.until("last.table.includes(' 50 ') && 'spot' in state.exhausted")
+	b.until("'spot' in state.exhausted && document.body.dataset.shown === String(serial)")
 	if got := pool("on-demand"); got != "50" {
 		t.Errorf("without spot, %s pods are on demand", got)
 	}
@@ -216,7 +223,7 @@ func TestReader(t *testing.T) {
 
 	b.do("$('manifests').value = state.manifests.replace('weight: 80', 'weight: many'); $('manifests').oninput()")
 	b.until("$('errors').children.length > 0")
-	if text := value[string](b, "$('errors').textContent"); !strings.HasPrefix(text, "Line 9") || !strings.Contains(text, "spec.distribution[1].weight") {
+	if text := value[string](b, "$('errors').textContent"); !strings.HasPrefix(text, "Line 9PodDistributor web: ") || !strings.Contains(text, "spec.distribution[1].weight") {
 		t.Errorf("the error is %q", text)
 	}
 	if bad := value[string](b, "document.querySelector('#gutter .bad').textContent"); bad != "9\n" {
@@ -228,9 +235,41 @@ func TestReader(t *testing.T) {
 		t.Errorf("the link brings back %s", got)
 	}
 	if *screenshot != "" {
-		again.do("state.exhausted.spot = 10; state.replicas = 30; decide(); $('link').onclick()")
+		again.act("state.exhausted.spot = 10; state.replicas = 30; decide(); $('link').onclick()")
 		again.until("location.href !== '" + link + "'")
 		shot(t, value[string](again, "location.href"))
+	}
+}
+
+// While very many pods are decided, the page answers, says so, and ends that when it is asked to. The next decisions are those of the next state.
+func TestCancel(t *testing.T) {
+	b, _ := open(t, address(t), 1280, "light")
+	b.act("$('examples').value = 1; $('examples').onchange()")
+	before := value[string](b, "$('table').textContent")
+	b.do("$('manifests').value = state.manifests.replace(/replicas: \\d+/, 'replicas: 100000'); $('manifests').oninput()")
+	b.until("!$('cancel').hidden")
+	began := time.Now()
+	if text := value[string](b, "$('state').textContent"); !strings.HasPrefix(text, "Deciding, for ") {
+		t.Errorf("the page says %q", text)
+	}
+	run(b, chromedp.Click(chromedp.CSS("#cancel")))
+	b.until("$('cancel').hidden && document.body.dataset.busy === 'false'")
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s to cancel", took)
+	}
+	if text, table := value[string](b, "$('state').textContent"), value[string](b, "$('table').textContent"); !strings.Contains(text, "cancelled") || table != before {
+		t.Errorf("after that, the page says %q and has the table\n%s", text, table)
+	}
+	b.act("setReplicas(10)")
+	if table := value[string](b, "$('table').textContent"); !strings.Contains(table, "10 pods, ") {
+		t.Errorf("the next decisions are\n%s", table)
+	}
+	// A newer state does not wait for one that takes long.
+	b.do("state.replicas = null; decide()")
+	b.until("!$('cancel').hidden")
+	b.act("setReplicas(20)")
+	if table := value[string](b, "$('table').textContent"); !strings.Contains(table, "20 pods, ") {
+		t.Errorf("the newest decisions are\n%s", table)
 	}
 }
 
@@ -272,7 +311,9 @@ func TestSameAsTheCommand(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := value[string](b, fmt.Sprintf("JSON.parse(stowage(%s)).table", call)); got != string(want) {
+			b.do(fmt.Sprintf("globalThis.answer = null; ask(JSON.parse(%s)).then((out) => { answer = out; })", call))
+			b.until("answer !== null")
+			if got := value[string](b, "answer.table"); got != string(want) {
 				t.Errorf("%s: the page prints\n%s, and the command\n%s", name, got, want)
 			}
 			count++

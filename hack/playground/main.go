@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -80,12 +81,15 @@ func build(out string) error {
 		return err
 	}
 
-	// 3. One page.
+	// 3. One page. The worker of the page takes the script of Go from an element of it.
+	if bytes.Contains(support, []byte("</script")) {
+		return errors.New("the script of Go ends the element that it is in")
+	}
 	page, err := os.ReadFile("docs/playground/page.html")
 	if err != nil {
 		return err
 	}
-	parts := fmt.Sprintf("<script type=\"application/json\" id=\"exampleTexts\">%s</script>\n<script type=\"text/plain\" id=\"program\">%s</script>\n<script>%s</script>",
+	parts := fmt.Sprintf("<script type=\"application/json\" id=\"exampleTexts\">%s</script>\n<script type=\"text/plain\" id=\"program\">%s</script>\n<script type=\"text/plain\" id=\"support\">%s</script>",
 		texts, base64.StdEncoding.EncodeToString(packed), support)
 	page = bytes.Replace(page, []byte("<!-- program -->"), []byte(parts), 1)
 	if packed, err = compress(page); err != nil {

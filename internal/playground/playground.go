@@ -37,15 +37,15 @@ type Output struct {
 	Plot  string `json:"plot"`
 	// Picture is that of -o svg.
 	Picture  string   `json:"picture"`
-	Warnings []string `json:"warnings"`
-	Errors   []Error  `json:"errors"`
+	Warnings []Note   `json:"warnings"`
+	Errors   []Note   `json:"errors"`
 	Pools    []string `json:"pools"` // that may have no room
 	Replicas int64    `json:"replicas"`
 	Diffs    []Diff   `json:"diffs"`
 }
 
-// Error is what is wrong with the manifests, and in which line, from 1; 0 is none.
-type Error struct {
+// Note is something about the manifests, such as what is wrong, and about which line, from 1; 0 is none.
+type Note struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
 }
@@ -72,10 +72,10 @@ const mostReplicas = 1000
 
 // Run makes the decisions.
 func Run(ctx context.Context, settings preview.Settings, in Input) Output {
-	out := Output{Warnings: []string{}, Errors: []Error{}, Pools: []string{}, Diffs: []Diff{}}
+	out := Output{Warnings: []Note{}, Errors: []Note{}, Pools: []string{}, Diffs: []Diff{}}
 	fail := func(err error) Output {
 		for _, text := range messages(report.Plain(err.Error())) {
-			out.Errors = append(out.Errors, Error{lineOf(in.Manifests, text), text})
+			out.Errors = append(out.Errors, noteOf(in.Manifests, text))
 		}
 		return out
 	}
@@ -99,7 +99,9 @@ func Run(ctx context.Context, settings preview.Settings, in Input) Output {
 	if err != nil {
 		return fail(err)
 	}
-	out.Warnings = report.Counted(append(warnings, waiting...))
+	for _, text := range report.Counted(append(warnings, waiting...)) {
+		out.Warnings = append(out.Warnings, noteOf(in.Manifests, report.Plain(text)))
+	}
 	var table, plot, picture strings.Builder
 	if err := preview.Print(&table, "table", pods, settings.PeerPodConfig.VMResource); err != nil {
 		return fail(err)
@@ -238,14 +240,35 @@ func diff(a, b []string) []Line {
 }
 
 var (
-	inDocument = regexp.MustCompile(`document (\d+)[^:(]*(?:\([^)]*\))?: (.*)`)
+	ofInput    = regexp.MustCompile(`^standard input: (?:(document \d+(, item \d+)?(?: \(([^)]*)\))?): )?`)
+	inDocument = regexp.MustCompile(`document (\d+)(?:, item (\d+))?[^:(]*(?:\([^)]*\))?: (.*)`)
 	inLine     = regexp.MustCompile(`line (\d+)`)
 	fieldPath  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9]*(?:\.[a-zA-Z0-9]+|\[[^\]]*\])*`)
 	pathPart   = regexp.MustCompile(`[^.\[\]]+|\[[^\]]*\]`)
 )
 
-// lineOf returns the line that an error is about, from 1, or 0 if that is not known. The error names a document and, often, a field or a
-// line in it.
+// noteOf is a message of package preview in the words of the page. For a reader of the page, the manifests are lines of its editor, and no
+// documents of an input.
+func noteOf(manifests, text string) Note {
+	n := Note{Line: lineOf(manifests, text), Text: text}
+	if m := ofInput.FindStringSubmatch(text); m != nil {
+		n.Text = text[len(m[0]):]
+		switch about := m[3]; {
+		case n.Line == 0 && m[1] != "":
+			n.Text = m[1] + ": " + n.Text
+		case about != "":
+			n.Text = about + ": " + n.Text
+		}
+	}
+	if at := inLine.FindStringIndex(n.Text); at != nil && n.Line > 0 { // counted in its document
+		n.Text = strings.TrimPrefix(n.Text[:at[0]]+"line "+strconv.Itoa(n.Line)+n.Text[at[1]:], "line "+strconv.Itoa(n.Line)+": ")
+	}
+	n.Text = strings.NewReplacer("of the input", "of the manifests", "in the input", "in the manifests").Replace(n.Text)
+	return n
+}
+
+// lineOf returns the line that an error is about, from 1, or 0 if that is not known. The error names a document and, often, an item, a
+// field or a line in it.
 func lineOf(manifests, text string) int {
 	m := inDocument.FindStringSubmatch(text)
 	if m == nil {
@@ -256,7 +279,7 @@ func lineOf(manifests, text string) int {
 	if start == 0 {
 		return 0
 	}
-	if at := inLine.FindStringSubmatch(m[2]); at != nil {
+	if at := inLine.FindStringSubmatch(m[3]); at != nil {
 		n, _ := strconv.Atoi(at[1]) // of the whole text
 		return n
 	}
@@ -266,7 +289,11 @@ func lineOf(manifests, text string) int {
 	}
 	node := root.Content[0]
 	line := node.Line
-	for _, part := range pathPart.FindAllString(fieldPath.FindString(m[2]), -1) {
+	path := pathPart.FindAllString(fieldPath.FindString(m[3]), -1)
+	if item, err := strconv.Atoi(m[2]); err == nil {
+		path = append([]string{"items", strconv.Itoa(item - 1)}, path...)
+	}
+	for _, part := range path {
 		next := step(node, strings.Trim(part, "[]"))
 		if next == nil {
 			break

@@ -56,47 +56,51 @@ func TestSameAsTheCommand(t *testing.T) {
 			if out.Table != stdout.String() {
 				t.Errorf("the table is\n%s, and that of the command\n%s", out.Table, &stdout)
 			}
-			var warnings, errs []string
-			excepted := map[string]bool{} // documents that rules in CEL refuse
+			var warnings, errs []Note
+			excepted := map[int]bool{} // documents that rules in CEL refuse
 			for _, line := range messages(strings.TrimSuffix(stderr.String(), "\n")) {
 				line = strings.TrimPrefix(line, "Error: ")
 				if warning, ok := strings.CutPrefix(line, "Warning: "); ok {
-					warnings = append(warnings, warning)
+					warnings = append(warnings, noteOf(string(data), warning))
 				} else if line != "" {
-					errs = append(errs, line)
+					errs = append(errs, noteOf(string(data), line))
 				}
 				if rule(line) {
 					refused++
-					excepted[documentOf(line)] = true
+					excepted[documentOf(string(data), lineOf(string(data), line))] = true
 				}
 			}
 			if !slices.Equal(out.Warnings, warnings) && len(errs) == 0 {
-				t.Errorf("the warnings are %q, and those of the command %q", out.Warnings, warnings)
+				t.Errorf("the warnings are %v, and those of the command %v", out.Warnings, warnings)
 			}
-			var got []string
 			for _, e := range out.Errors {
-				got = append(got, e.Text)
 				if e.Line == 0 && !strings.Contains(e.Text, "no pod and no workload") {
 					t.Errorf("no line: %s", e.Text)
 				}
+				if strings.Contains(e.Text, "standard input") || strings.Contains(e.Text, "document ") {
+					t.Errorf("line %d: %s, which is not how the page says it", e.Line, e.Text)
+				}
 			}
-			for _, lists := range []*[]string{&got, &errs} {
-				*lists = slices.DeleteFunc(*lists, func(e string) bool { return excepted[documentOf(e)] })
+			for _, lists := range []*[]Note{&out.Errors, &errs} {
+				*lists = slices.DeleteFunc(*lists, func(e Note) bool { return excepted[documentOf(string(data), e.Line)] })
 			}
-			if !slices.Equal(got, errs) {
-				t.Errorf("the page says %s\nand the command %s", strings.Join(got, "\n"), strings.Join(errs, "\n"))
+			if !slices.Equal(out.Errors, errs) {
+				t.Errorf("the page says %v\nand the command %v", out.Errors, errs)
 			}
 		})
 	}
 	t.Logf("rules in CEL refuse %d fields that the page does not", refused)
 }
 
-// documentOf names the document that an error is about.
-func documentOf(text string) string {
-	if m := inDocument.FindStringSubmatch(text); m != nil {
-		return m[1]
+// documentOf returns the number of the document that a line is in, from 1, or 0 for no line.
+func documentOf(manifests string, line int) (n int) {
+	for {
+		start, _ := documentAt(manifests, n+1)
+		if start == 0 || start > line {
+			return n
+		}
+		n++
 	}
-	return text
 }
 
 // rule reports whether an error is of a rule in CEL: of those, the message is Stowage's own, and not that of a schema.
@@ -117,6 +121,24 @@ func TestLineOf(t *testing.T) {
 	} {
 		if got := lineOf(manifests, text); got != want {
 			t.Errorf("%s: line %d, want %d", text, got, want)
+		}
+	}
+}
+
+// The page names lines of its editor, where the command names documents of its input.
+func TestNotesOfPage(t *testing.T) {
+	const manifests = "# a comment\n---\napiVersion: v1\nkind: Pod\n---\napiVersion: v1\nkind: List\nitems:\n- kind: Pod\n- kind: Pod\n  spec:\n    nodeName: 1\n"
+	for text, want := range map[string]Note{
+		"standard input: document 1 (Pod p): spec.containers: Required value":     {3, "Pod p: spec.containers: Required value"},
+		"standard input: document 2, item 2 (Pod q): spec.nodeName is 1":          {12, "Pod q: spec.nodeName is 1"},
+		"standard input: document 2: line 4: did not find expected key":           {9, "did not find expected key"},
+		"standard input: document 2: it is a template (line 4: found a {)":        {9, "it is a template (line 9: found a {)"},
+		"standard input: document 9 (Pod p): spec: wrong":                         {0, "document 9 (Pod p): spec: wrong"},
+		"standard input: no pod and no workload in the input":                     {0, "no pod and no workload in the manifests"},
+		"PodDistributor a/b: no Node of the input has the labels of pool 0 (a=b)": {0, "PodDistributor a/b: no Node of the manifests has the labels of pool 0 (a=b)"},
+	} {
+		if got := noteOf(manifests, text); got != want {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
 	}
 }
