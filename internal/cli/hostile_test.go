@@ -196,7 +196,9 @@ func TestSuggestions(t *testing.T) {
 		"a flag":             {[]string{"preview", "--replcas", "3"}, "unknown flag: --replcas; did you mean --replicas?"},
 		"a shell":            {[]string{"completion", "tcsh"}, `there is no completion for "tcsh"; the shells are bash, fish, powershell, zsh`},
 		"a count":            {[]string{"impact", "--replicas", "abc"}, `--replicas is "abc"; it must be KIND/NAME=N`},
-		"no kubeconfig":      {[]string{"status"}, "there is no kubeconfig, so no cluster is known; name one with --kubeconfig or $KUBECONFIG"},
+		"no kubeconfig":      {[]string{"status"}, ".kube/config), so no cluster is known; name one with --kubeconfig or $KUBECONFIG"},
+		"no such context":    {[]string{"status", "--kubeconfig", "testdata/kubeconfig.yaml", "--context", "prod"}, `the kubeconfig has no context "prod"; kubectl config get-contexts lists`},
+		"a zone of Azure":    {[]string{"preview", "testdata/azure.yaml"}, "spec.across.domains[0].value: it is of type integer, and a text is expected; write it in quotes"},
 		"a file that is not": {[]string{"status", "--kubeconfig", "cli.go"}, "the kubeconfig cannot be used"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -116,15 +117,15 @@ func (o *connection) client() (client.Client, discovery.DiscoveryInterface, stri
 	kube := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.rules, &o.overrides)
 	namespace, _, err := kube.Namespace()
 	if err != nil {
-		return nil, nil, "", unusable(err)
+		return nil, nil, "", o.unusable(err)
 	}
 	cfg, err := kube.ClientConfig()
 	if err != nil {
-		return nil, nil, "", unusable(err)
+		return nil, nil, "", o.unusable(err)
 	}
 	raw, err := kube.RawConfig()
 	if err != nil {
-		return nil, nil, "", unusable(err)
+		return nil, nil, "", o.unusable(err)
 	}
 	o.cluster = strings.TrimPrefix(cmp.Or(o.overrides.CurrentContext, raw.CurrentContext)+", "+withoutPassword(cfg.Host), ", ")
 	cfg.QPS = -1 // priority and fairness protects the server
@@ -145,24 +146,28 @@ func (o *connection) client() (client.Client, discovery.DiscoveryInterface, stri
 	return c, discover, namespace, err
 }
 
-// noKubeconfig is of a user who has not told which cluster is meant.
-var noKubeconfig = errors.New("find the API server: there is no kubeconfig, so no cluster is known; name one with --kubeconfig or $KUBECONFIG, or write it to ~/.kube/config (kubectl config view shows what kubectl uses)")
-
-// unusable says what is wrong with a kubeconfig, and what to do.
-func unusable(err error) error {
-	var path *fs.PathError
-	switch text := err.Error(); {
-	case clientcmd.IsEmptyConfig(err) || strings.Contains(text, clientcmd.ErrEmptyConfig.Error()):
-		return noKubeconfig
+// unusable says what is wrong with the kubeconfig, and what to do.
+func (o *connection) unusable(err error) error {
+	const another = "name another one with --kubeconfig or $KUBECONFIG"
+	path, text := (*fs.PathError)(nil), err.Error()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		err = fmt.Errorf("there is no kubeconfig (%s), so no cluster is known; name one with --kubeconfig or $KUBECONFIG, or write it to ~/.kube/config", strings.Join(o.rules.GetLoadingPrecedence(), ", "))
 	case clientcmd.IsContextNotFound(err):
-		return fmt.Errorf("find the API server: the kubeconfig has no such context (%w); kubectl config get-contexts lists those that it has", err)
+		err = errors.New("the kubeconfig has no such context; kubectl config get-contexts lists those that it has")
+		if m := unknownContext.FindStringSubmatch(text); m != nil {
+			err = fmt.Errorf("the kubeconfig has no context %q; kubectl config get-contexts lists those that it has", m[1])
+		}
 	case strings.HasPrefix(text, "error loading config file"):
-		return fmt.Errorf("find the API server: the kubeconfig cannot be used: %s; name another one with --kubeconfig or $KUBECONFIG", strings.TrimPrefix(text, "error loading config file "))
+		err = fmt.Errorf("the kubeconfig cannot be used: %s; %s", strings.TrimPrefix(text, "error loading config file "), another)
 	case errors.As(err, &path):
-		return fmt.Errorf("find the API server: %w; name a kubeconfig with --kubeconfig or $KUBECONFIG", err)
+		err = fmt.Errorf("%w; %s", err, another)
 	}
 	return fmt.Errorf("find the API server: %w", err)
 }
+
+// unknownContext finds the name of a context that a kubeconfig does not have.
+var unknownContext = regexp.MustCompile(`specified context: ([^,\]]+)`)
 
 // fromCluster takes the settings that the user has not given from the Deployment of Stowage and from its ConfigMap,
 // where the user may read them. While the ConfigMap is invalid, the leader's lease has what holds. It returns the settings of the

@@ -16,6 +16,8 @@ var ofGo = []struct {
 	{regexp.MustCompile(`key (".*") already set in map`), "the key $1 is written twice"},
 	{regexp.MustCompile(`strconv\.\w+: parsing ("(?:[^"\\]|\\.)*"): invalid syntax`), "$1 is no number"},
 	{regexp.MustCompile(`strconv\.\w+: parsing ("(?:[^"\\]|\\.)*"): value out of range`), "$1 is too large a number"},
+	{regexp.MustCompile(`Invalid value: "(integer|number|boolean)": must be of type string: "\w+"`), "it is of type $1, and a text is expected; write it in quotes (YAML takes 1, yes and Off for other values than texts)"},
+	{regexp.MustCompile(`Invalid value: "(\w+)": must be of type (\w+): "\w+"`), "it is of type $1, and one of type $2 is expected"},
 	{regexp.MustCompile(`parse error on line \d+, column \d+: .*`), "it has a quotation mark in a value; leave it out, or write the value in quotation marks"},
 	{regexp.MustCompile(`(?:client rate limiter Wait returned an error: )?context canceled`), "interrupted"},
 	{regexp.MustCompile(`(?:client rate limiter Wait returned an error: )?context deadline exceeded(?: \(Client\.Timeout[^)]*\))?`), "there was no answer in time"},

@@ -5,6 +5,8 @@ import "testing"
 // What libraries say of their types and functions reaches nobody.
 func TestPlainWords(t *testing.T) {
 	for text, want := range map[string]string{
+		`spec.across.domains[1].value: Invalid value: "integer": must be of type string: "integer"`:                         "spec.across.domains[1].value: it is of type integer, and a text is expected; write it in quotes (YAML takes 1, yes and Off for other values than texts)",
+		`spec.pools: Invalid value: "integer": must be of type array: "integer"`:                                            "spec.pools: it is of type integer, and one of type array is expected",
 		`strconv.ParseInt: parsing "abc": invalid syntax`:                                                                   `"abc" is no number`,
 		`error unmarshaling JSON: while decoding JSON: json: cannot unmarshal string into Go value of type policytest.File`: "it is a string, and an object with fields is expected",
 		`json: cannot unmarshal number into Go struct field File.files of type []string`:                                    "files is a number, and another type is expected",
