@@ -29,6 +29,15 @@ func TestReport(t *testing.T) {
 				if wide := value[int64](b, "document.documentElement.scrollWidth"); wide > width {
 					t.Errorf("the page is %d pixels wide", wide)
 				}
+				if ground := value[string](b, "getComputedStyle(document.querySelector('svg .ground')).fill"); (ground == "rgb(255, 255, 255)") != (scheme == "light") {
+					t.Errorf("in %s, the picture is on %s", scheme, ground)
+				}
+				if about := value[string](b, "document.querySelector('.about').textContent"); !strings.Contains(about, "Commandstowage preview ../../config/samples") {
+					t.Errorf("the page says of itself %q", about)
+				}
+				if prose := value[int64](b, "[...document.querySelectorAll('td')].filter((c) => getComputedStyle(c).textAlign === 'right' && /[a-z] [a-z]/.test(c.textContent)).length"); prose > 0 {
+					t.Errorf("%d cells of prose are aligned as numbers", prose)
+				}
 				pods := func() string {
 					return strings.Join(value[[]string](b, "[...document.querySelectorAll('tbody tr')].map((r) => r.cells[1].textContent)"), " ")
 				}

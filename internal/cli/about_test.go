@@ -1,12 +1,22 @@
 package cli
 
 import (
+	"errors"
+	"io"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/stowage-dev/stowage/api"
+	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/inspect"
 )
 
 // A page has the command, without secrets, as a shell takes it.
@@ -37,5 +47,33 @@ func TestPageSaysHowItWasMade(t *testing.T) {
 	}
 	if _, table := run(t, "", nil, "preview", file); strings.Contains(table, "Made") {
 		t.Errorf("the table says it, too:\n%s", table)
+	}
+}
+
+// A page names the cluster by the context and the server that a client was made for.
+func TestClusterOfPage(t *testing.T) {
+	c := newConnection()
+	c.rules.ExplicitPath = "testdata/kubeconfig.yaml"
+	if _, _, _, err := c.client(); err != nil || c.cluster != "test, https://127.0.0.1:1" {
+		t.Errorf("the cluster is %q, %v", c.cluster, err)
+	}
+	c.overrides.ClusterInfo.Server = "https://me:hunter2@example.com"
+	if _, _, _, err := c.client(); err != nil || c.cluster != "test, https://me:xxxxx@example.com" {
+		t.Errorf("the cluster is %q, %v", c.cluster, err)
+	}
+}
+
+// The status of an object of a kind that is written wrongly names the kind that was meant.
+func TestStatusSuggestsTheKind(t *testing.T) {
+	scheme, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubernetes := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}).Build()
+	i := &inspect.Inspector{Client: kubernetes, Clock: clock.RealClock{}, Heard: func() []string { return nil }, Namespace: "stowage-system", Spread: true}
+	l := &statusLoop{Streams: Streams{Out: io.Discard, Err: io.Discard}, inspector: i, statusRun: statusRun{namespace: "shop", names: []string{"deploymnet/web"}}}
+	_, err = l.look(t.Context(), t.Context())
+	if err == nil || !strings.HasSuffix(err.Error(), "there is no deploymnet/web with a policy or a problem in namespace shop; did you mean deployment/web?") || !errors.As(err, new(config.UsageError)) {
+		t.Errorf("the error is %v", err)
 	}
 }
