@@ -181,6 +181,16 @@ func TestInputIsReadWhole(t *testing.T) {
 	}
 }
 
+// A warning that is there a hundred times is one line.
+func TestRepeatedWarnings(t *testing.T) {
+	const distributor = "apiVersion: versprei.versprei.io/v1beta1\nkind: PodDistributor\nmetadata: {name: web}\nspec:\n  target: {apiVersion: apps/v1, kind: Deployment, name: none}\n  distribution: [{name: x, nodeLabel: {type: a}, weight: 1}]\n---\n"
+	code, shown := run(t, strings.Repeat(distributor, 103)+hostileFiles["pod.yaml"], nil, "preview", "-")
+	const want = "PodDistributor default/web: its target apps/v1 Deployment none is not in the input (103 times)\n"
+	if code != 0 || !strings.Contains(shown, want) || strings.Count(shown, "its target") != 1 {
+		t.Errorf("exit status %d; %q is not in\n%.2000s", code, want, shown)
+	}
+}
+
 // An unknown word is answered with the known one that it is like.
 func TestSuggestions(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
