@@ -131,8 +131,8 @@ func TestNotesOfPage(t *testing.T) {
 	for text, want := range map[string]Note{
 		"standard input: document 1 (Pod p): spec.containers: Required value":     {3, "Pod p: spec.containers: Required value"},
 		"standard input: document 2, item 2 (Pod q): spec.nodeName is 1":          {12, "Pod q: spec.nodeName is 1"},
-		"standard input: document 2: line 4: did not find expected key":           {9, "did not find expected key"},
-		"standard input: document 2: it is a template (line 4: found a {)":        {9, "it is a template (line 9: found a {)"},
+		"standard input: document 2: line 9: did not find expected key":           {9, "did not find expected key"},
+		"standard input: document 2: it is a template (line 9: found a {)":        {9, "it is a template (line 9: found a {)"},
 		"standard input: document 9 (Pod p): spec: wrong":                         {0, "document 9 (Pod p): spec: wrong"},
 		"-: no pod and no workload in the input":                                  {0, "no pod and no workload in the manifests"},
 		"PodDistributor a/b: no Node of the input has the labels of pool 0 (a=b)": {0, "PodDistributor a/b: no Node of the manifests has the labels of pool 0 (a=b)"},
