@@ -134,6 +134,9 @@ type noSeat struct {
 	PoolsFull      bool   `json:"poolsFull,omitempty"`
 	// VolumeElsewhere says that no node of a pool reaches the pod's volume.
 	VolumeElsewhere bool `json:"volumeElsewhere,omitempty"`
+	// Adopted says that Stowage gives the pod a seat in the pool that it runs in.
+	Adopted bool   `json:"adopted,omitempty"`
+	RunsIn  string `json:"runsIn,omitempty"`
 	// Waits says that the pod waits at the gate until the leader has a seat for it.
 	Waits bool `json:"waits,omitempty"`
 	bypass
@@ -247,6 +250,9 @@ func (s *subject) noSeat(ctx context.Context, p *policy.Policy) *noSeat {
 	reached, all, err := s.finder(s.reader).Reached(ctx, p, s.pod.Namespace, podstatus.VolumeClaims(&s.pod.Spec), nil)
 	if err == nil && !all && !policy.AnyReached(reached) {
 		return &noSeat{VolumeElsewhere: true}
+	}
+	if node, err := s.reader.Node(ctx, s.pod.Spec.NodeName); err == nil && node != nil && s.unseen == "" && adoptable(p, s.pod, node.Labels) {
+		return &noSeat{Adopted: true, RunsIn: p.Pool(p.PoolOfNode(node.Labels)).Name}
 	}
 	return &noSeat{bypass: s.bypass()}
 }

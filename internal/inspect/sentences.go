@@ -155,7 +155,7 @@ func (f *noStrategy) describe(a *Aspect) {
 	case f.Annotations != "":
 		a.say("The strategy in the annotations of %s does not count in namespace %s: the namespace is blocked, or lacks the label of --spread-namespace-label.", f.Annotations, f.Namespace)
 	default:
-		a.say("It has no strategy: no PodDistributor is for %s, no policy selects it, and there are no annotations %s and %s.",
+		a.say("It has no strategy: no PodDistributor is for %s, no policy divides it, and there are no annotations %s and %s.",
 			strings.Join(f.For, " or "), stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation)
 	}
 	for _, o := range f.Unselecting {
@@ -186,6 +186,8 @@ func (f *noSeat) describe(a *Aspect) {
 		a.because("Every pool had as many pods as it may have when the pod was created, so it has no seat and runs anywhere.")
 	case f.Waits:
 		a.because("No replica of the webhook had a seat for the pod when it was created. So it waits at the gate %s until the leader has one; kubectl stowage ungate lets it through without.", stowage.SeatGate)
+	case f.Adopted:
+		a.because("It was there before, and runs in pool %s. Stowage gives it a seat there, if its controllers run.", f.RunsIn)
 	case f.VolumeElsewhere:
 		a.because("No node of a pool reaches the pod's volume. So it has no seat for as long as it has its claims, and runs where its volume is.")
 	default:

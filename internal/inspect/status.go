@@ -273,10 +273,23 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}
 	r.sortProblems(own)
+	r.afterAnswers()
 	if len(r.hidden) > 0 {
 		r.Warnings = append([]string{"what you may not read is left out: " + strings.Join(r.hidden, ", ") + "; ask for the ClusterRole stowage-inspect"}, r.Warnings...)
 	}
 	return r, nil
+}
+
+// afterAnswers has nobody roll out while the webhook does not answer: the new pods would get no seat.
+func (r *Report) afterAnswers() {
+	if !slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Reason == finding.NoAnswer || p.Reason == finding.NotRegistered }) {
+		return
+	}
+	for n := range r.Problems {
+		if p := &r.Problems[n]; strings.HasPrefix(p.Action, "roll out") {
+			p.Action = "first have the webhook answer; then " + p.Action
+		}
+	}
 }
 
 // missingAPIs warns of what the API server lacks, where there are templates.

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -261,6 +262,16 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	return nil
 }
 
+// adoptable reports whether Stowage gives a pod without a seat one where it runs. The labels are those of its node, or nil.
+func adoptable(p *policy.Policy, pod *corev1.Pod, node map[string]string) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind == "StatefulSet" || p.Repair == stowage.RepairOff || node == nil || proven(pod) || hasGate(&pod.Spec) {
+		return false
+	}
+	_, pinned := placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nil)
+	return !pinned && p.PoolOfNode(node) >= 0
+}
+
 // notePinned counts the pods without a seat that choose their nodes themselves.
 func (g *group) notePinned(p *policy.Policy, m *podOwner) {
 	for _, pod := range m.bare {
@@ -295,18 +306,12 @@ func (all *groups) outsider(p *policy.Policy, seen observed.Owner) string {
 
 // adopting returns the pods without a seat that Stowage gives one where they run, as a division counts them.
 func (all *groups) adopting(p *policy.Policy, m *podOwner) (out []division.Pod) {
-	if p.Repair == stowage.RepairOff || m.Kind == "StatefulSet" {
-		return nil
-	}
 	for _, pod := range m.bare {
 		node := all.s.nodes[pod.Spec.NodeName]
-		pool := -1
-		if node != nil && !proven(pod) && !hasGate(&pod.Spec) && podstatus.Protected(pod) == "" {
-			pool = p.PoolOfNode(node)
-		}
-		if _, pinned := placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nil); pool < 0 || pinned {
+		if !adoptable(p, pod, node) {
 			continue
 		}
+		pool := p.PoolOfNode(node)
 		seat := division.Pod{Pool: p.PoolKey(pool), Ready: podstatus.Ready(pod), OnNode: true, Place: node}
 		if p.Domains() != nil {
 			seat.Domain = p.DomainName(p.DomainOfNode(node))
