@@ -77,6 +77,7 @@ func TestPreviewCalls(t *testing.T) {
 	deployment := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":2,"selector":{},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
 	short := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","annotations":{"custom-pod-schedule-strategy":"p=a,weight=1:p=b,weight=4","stowage.dev/spill":"2m"}},` +
 		`"spec":{"replicas":10,"selector":{},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
+	rollout := `{"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout","metadata":{"name":"web"},"spec":{"workloadRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"absent"}}}`
 	cases := map[string]struct {
 		args  []string
 		stdin string
@@ -120,6 +121,8 @@ func TestPreviewCalls(t *testing.T) {
 		"Lists without an end":  {args: []string{"-f", "-"}, stdin: strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 5000) + strings.Repeat("]}", 5000), code: 1, parts: []string{"nested more than 8 deep"}},
 		"escape sequences":      {args: []string{"-"}, stdin: strings.ReplaceAll(short, `"stowage.dev/spill":"2m"`, `"stowage.dev/across":"\u001b[31m","stowage.dev/\u001b[31mx":""`), parts: []string{`stowage.dev/across is "\x1b[31m" and is ignored`, `stowage.dev/\x1b[31mx is no key`}},
 		"a text in UTF-16":      {args: []string{"-"}, stdin: "\xff\xfek\x00i\x00n\x00d\x00", code: 1, parts: []string{"standard input: it is UTF-16; save it as UTF-8"}},
+		"a lone Rollout":        {args: []string{"-"}, stdin: rollout, code: 1, parts: []string{"Error: standard input: document 1 (Rollout default/web): Deployment absent, which spec.workloadRef names, is not in the input, and there is no other workload"}},
+		"an empty input":        {args: []string{"-"}, code: 1, parts: []string{"Error: standard input: no pod and no workload in the input\n"}},
 		"half a JSON object":    {args: []string{"-f", "-"}, stdin: `{"kind":`, code: 1, parts: []string{"standard input: document 1"}},
 	}
 	for name, tc := range cases {

@@ -240,7 +240,7 @@ func diff(a, b []string) []Line {
 }
 
 var (
-	ofInput    = regexp.MustCompile(`^(?:standard input|-): (?:(document \d+(, item \d+)?(?: \(([^)]*)\))?): )?`)
+	ofInput    = regexp.MustCompile(`^standard input: (?:(document \d+(, item \d+)?(?: \(([^)]*)\))?): )?`)
 	inDocument = regexp.MustCompile(`document (\d+)(?:, item (\d+))?[^:(]*(?:\([^)]*\))?: (.*)`)
 	inLine     = regexp.MustCompile(`line (\d+)`)
 	fieldPath  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9]*(?:\.[a-zA-Z0-9]+|\[[^\]]*\])*`)

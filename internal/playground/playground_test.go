@@ -134,7 +134,7 @@ func TestNotesOfPage(t *testing.T) {
 		"standard input: document 2: line 9: did not find expected key":           {9, "did not find expected key"},
 		"standard input: document 2: it is a template (line 9: found a {)":        {9, "it is a template (line 9: found a {)"},
 		"standard input: document 9 (Pod p): spec: wrong":                         {0, "document 9 (Pod p): spec: wrong"},
-		"-: no pod and no workload in the input":                                  {0, "no pod and no workload in the manifests"},
+		"standard input: no pod and no workload in the input":                     {0, "no pod and no workload in the manifests"},
 		"PodDistributor a/b: no Node of the input has the labels of pool 0 (a=b)": {0, "PodDistributor a/b: no Node of the manifests has the labels of pool 0 (a=b)"},
 	} {
 		if got := noteOf(manifests, text); got != want {

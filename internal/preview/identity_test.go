@@ -154,6 +154,19 @@ func TestIdentity(t *testing.T) {
 			want:     map[string]string{"Deployment default/web": "2: 0/2"},
 			warnings: []string{"PodDistributor default/a: it has no effect, because PodDistributor b has the same target"},
 		},
+		"a PodDistributor of a kind without a known template": {
+			input: plain + "---\napiVersion: core.strimzi.io/v1beta2\nkind: StrimziPodSet\nmetadata: {name: kafka}\nspec: {pods: []}\n" +
+				strings.Replace(distributor("name: d", first), "apiVersion: apps/v1, kind: Deployment, name: web", "apiVersion: core.strimzi.io/v1beta2, kind: StrimziPodSet, name: kafka", 1),
+			want: map[string]string{"Deployment default/web": "2: 0/0"},
+			warnings: []string{
+				"PodDistributor default/d: its target core.strimzi.io/v1beta2 StrimziPodSet kafka is in the input, but preview knows no pod template of that kind",
+				"1 StrimziPodSet",
+			},
+		},
+		"a PodDistributor of nothing": {
+			input: plain + strings.Replace(distributor("name: d", first), "name: web", "name: other", 1),
+			want:  map[string]string{"Deployment default/web": "2: 0/0"}, warnings: []string{"its target apps/v1 Deployment other is not in the input"},
+		},
 		"a PodDistributor of a ReplicaSet of a Deployment": {
 			input:    web + replicaSet + strings.Replace(distributor("name: d", first), "Deployment, name: web", "ReplicaSet, name: web-5d8f", 1),
 			want:     map[string]string{"Deployment default/web": "10: 3/7"},

@@ -98,7 +98,7 @@ func LoadChange(ctx context.Context, from Source) (*Inputs, error) {
 func newLoader(ctx context.Context, from Source) *loader {
 	return &loader{
 		ctx: ctx, namespace: from.Namespace, recursive: from.Recursive, schemas: from.Schemas,
-		in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}, places: map[identity]int{},
+		in: &Inputs{Ignored: kindCounts{}, Unknown: kindCounts{}}, places: map[identity]int{}, podless: map[identity]bool{},
 	}
 }
 
@@ -129,6 +129,9 @@ type loader struct {
 	places map[identity]int
 	// references are looked up when everything is read.
 	references []*reference
+	// dangling says which references lead nowhere, and podless has the objects whose kind has no pod template that is known.
+	dangling []error
+	podless  map[identity]bool
 }
 
 func (l *loader) warn(format string, args ...any) {
@@ -173,7 +176,8 @@ const maxDepth = 8
 type head struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
-		Name any `json:"name"` // the decoder says what is wrong with one that is no text
+		Name      any `json:"name"` // the decoder says what is wrong with one that is no text
+		Namespace any `json:"namespace"`
 	} `json:"metadata"`
 	Items []json.RawMessage `json:"items"`
 }
@@ -198,13 +202,23 @@ func (l *loader) document(at source, data []byte, depth int) {
 		l.fail("%s: %s has no kind %q", where, head.APIVersion, head.Kind)
 	case !kubernetes().all[gvk]:
 		l.in.Unknown[head.Kind]++
+		l.withoutPods(head)
 	case !slices.Contains(kindsOfInterest, head.Kind):
 		l.in.Ignored[head.Kind]++
+		l.withoutPods(head)
 	case !scheme.Recognizes(gvk):
 		l.fail("%s: %s is not served any more; write it as %s", where, gvk.GroupVersion(), workloadVersion(gvk.Kind))
 	default:
 		l.decode(at, where, gvk, data)
 	}
+}
+
+// withoutPods notes an object of a kind that does not matter: a PodDistributor may name it.
+func (l *loader) withoutPods(h head) {
+	name, _ := h.Metadata.Name.(string)
+	namespace, _ := h.Metadata.Namespace.(string)
+	l.home(&namespace)
+	l.podless[identity{h.GroupVersionKind().GroupKind(), namespace, name}] = true
 }
 
 // list takes the items of a List, or of a PodList, whose items may leave their kind out.

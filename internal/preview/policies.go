@@ -75,7 +75,9 @@ func (l *loader) connectTarget(d, winner *versprei.PodDistributor) {
 	switch {
 	case winner != d:
 		l.warn("PodDistributor %s/%s: it has no effect, because PodDistributor %s has the same target, %s %s: the older one counts, or the first by name", d.Namespace, d.Name, winner.Name, target.Kind, target.name)
-	case !known || l.taken[at].workload == nil:
+	case l.podless[target] || known && l.taken[at].workload == nil:
+		l.warn("PodDistributor %s/%s: its target %s %s %s is in the input, but preview knows no pod template of that kind, so it shows none of its pods", d.Namespace, d.Name, d.Spec.Target.APIVersion, target.Kind, target.name)
+	case !known:
 		l.warn("PodDistributor %s/%s: its target %s %s %s is not in the input", d.Namespace, d.Name, d.Spec.Target.APIVersion, target.Kind, target.name)
 	case l.taken[at].part:
 		l.warn("PodDistributor %s/%s: its target %s %s is a part of the workload that made it, whose pods it does not divide; name that workload", d.Namespace, d.Name, target.Kind, target.name)

@@ -18,9 +18,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// standardInput is what messages call the input "-".
+const standardInput = "standard input"
+
 // nothing explains why there is nothing to preview.
 func (l *loader) nothing(names []string) error {
-	text := fmt.Sprintf("%s: no pod and no workload in the input", strings.Join(names, ", "))
+	if len(l.dangling) > 0 {
+		return errors.Join(l.dangling...)
+	}
+	shown := slices.Clone(names)
+	for i, name := range shown {
+		if name == "-" {
+			shown[i] = standardInput
+		}
+	}
+	text := fmt.Sprintf("%s: no pod and no workload in the input", strings.Join(shown, ", "))
 	others := maps.Clone(l.in.Ignored)
 	maps.Copy(others, l.in.Unknown)
 	if len(others) > 0 {
@@ -31,7 +43,7 @@ func (l *loader) nothing(names []string) error {
 
 func (l *loader) path(name string, in io.Reader) {
 	if name == "-" {
-		l.stream("standard input", in)
+		l.stream(standardInput, in)
 		return
 	}
 	if strings.Contains(name, "://") {

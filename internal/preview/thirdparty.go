@@ -2,6 +2,8 @@ package preview
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -108,7 +110,9 @@ func (l *loader) resolve() {
 			template = &l.in.Workloads[i].template
 		}
 		if template == nil {
-			l.warn("%s (%s): %s %s, which spec.workloadRef names, is not in the input, so the Rollout is left out", r.at, r.rollout, r.to.Kind, r.to.name)
+			missing := fmt.Sprintf("%s (%s): %s %s, which spec.workloadRef names, is not in the input", r.at, r.rollout, r.to.Kind, line(r.to.name))
+			l.warn("%s, so the Rollout is left out", missing)
+			l.dangling = append(l.dangling, errors.New(missing+", and there is no other workload"))
 			continue
 		}
 		r.rollout.template = *template
