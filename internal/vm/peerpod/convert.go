@@ -180,7 +180,7 @@ func (c *Config) Account(pod *podpatch.Pod) (*Account, error) {
 	a := &Account{
 		Entries: maps.Clone(r.Containers), Size: total.size(), Kept: r.Kept,
 		CPU:    resource.NewScaledQuantity(int64(total.nanoCPU), resource.Nano),
-		Memory: resource.NewQuantity(int64(total.memory), resource.BinarySI),
+		Memory: resource.NewQuantity(ceilDiv(int64(total.memory), 1000), resource.BinarySI),
 	}
 	if r.Pod != nil {
 		a.Entries[""] = r.Pod

@@ -79,6 +79,10 @@ func TestConvertSizes(t *testing.T) {
 			pod:  pod().Container("a", "memory=1G", ""),
 			want: []string{"", "954", "954", ""},
 		},
+		"memory in parts of bytes that add up": {
+			pod:  pod().Container("a", "memory=0.2Gi", "").Container("b", "memory=0.2Gi", "").Container("c", "memory=0.2Gi", "").Container("d", "memory=0.2Gi", "").Container("e", "memory=0.2Gi", ""),
+			want: []string{"", "1024", "1024", ""},
+		},
 		"memory in thousandths of bytes": {
 			pod:  pod().Container("a", "memory=1048576001m", ""),
 			want: []string{"", "2", "2", ""},
@@ -129,7 +133,7 @@ func TestConvertSizes(t *testing.T) {
 		},
 		"quantities too large to count saturate": {
 			pod:  pod().Container("a", "cpu=9223372036854775807,memory=100E", "").Container("b", "cpu=1,memory=100E", ""),
-			want: []string{"9223372037", "8796093022208", "8796093022208", ""},
+			want: []string{"9223372037", "8796093023", "8796093023", ""},
 		},
 		"a user's annotation wins": {
 			pod:  pod().Container("a", "cpu=2", "").Annotation(stowage.DefaultVCPUsAnnotation, "7"),

@@ -18,15 +18,16 @@ type Size struct {
 	GPUs      int64 // whole devices of any vendor
 }
 
-// mebibyte is the unit in which Kata Containers reads a VM's memory, in bytes.
-const mebibyte = 1 << 20
+// mebibyte is the unit in which Kata Containers reads a VM's memory, in thousandths of a byte: 0.2Gi is no whole number of bytes, and the sum of five
+// is.
+const mebibyte = 1000 << 20
 
 // amounts are what one container, or a whole pod, asks for, before rounding.
 // The values saturate at their type's maximum: a hostile quantity must not wrap
 // around to a small VM.
 type amounts struct {
 	nanoCPU    saturating
-	memory     saturating // bytes
+	memory     saturating // thousandths of a byte
 	gpus       saturating
 	cpuIsSet   bool
 	memIsSet   bool
@@ -117,7 +118,7 @@ func (c *Config) add(a *amounts, list, except podpatch.ResourceList) error {
 			a.nanoCPU, err = valueAt(q, resource.Nano)
 			a.cpuIsSet = true
 		case name == corev1.ResourceMemory:
-			a.memory, err = valueAt(q, 0)
+			a.memory, err = valueAt(q, resource.Milli)
 			a.memIsSet = true
 		case c.isGPU(name):
 			var gpus saturating
