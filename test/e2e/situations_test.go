@@ -96,7 +96,7 @@ func TestSituations(t *testing.T) {
 		"a quota refuses pods": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=2")}}))
 			deploy(t, n, 5, nil)
-		}, want: []string{"2 of 5 pods exist, because the API server refuses to create more: ", "exceeded quota: few", "→ correct what the message names: the pod template, or a quota"}},
+		}, want: []string{"2 of 5 pods exist, because the API server refuses to create more: ", "exceeded quota: few", "→ correct what the message names: the pod template, a quota"}},
 		"no node has the labels of a pool": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("nowhere=yes,weight=1"))))
 		}, want: []string{"no node has the labels of pool 0 (nowhere=yes): ", "→ correct the labels of pool 0 in the annotation of Deployment web, or add nodes with these labels"}},
