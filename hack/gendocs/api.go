@@ -4,19 +4,16 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"sigs.k8s.io/yaml"
 )
 
 // writeAPI writes the reference of our kinds as Markdown, from the CRDs in a directory. Their texts are the comments of
 // the Go types.
 func writeAPI(w io.Writer, crds string) error {
-	files, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
+	all, err := readCRDs(crds)
 	if err != nil {
 		return err
 	}
@@ -26,15 +23,7 @@ func writeAPI(w io.Writer, crds string) error {
 <!-- Generated from api/ by make generate. -->
 
 `)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		var crd apiextensions.CustomResourceDefinition
-		if err := yaml.UnmarshalStrict(data, &crd); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
+	for _, crd := range all {
 		for _, v := range crd.Spec.Versions {
 			root := v.Schema.OpenAPIV3Schema
 			fmt.Fprintf(&b, "## %s\n\n%s/%s, %s. %s\n\n", crd.Spec.Names.Kind, crd.Spec.Group, v.Name, strings.ToLower(string(crd.Spec.Scope)), oneLine(root.Description))

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -73,4 +74,24 @@ func joinLines(text string) string {
 		before = line
 	}
 	return b.String()
+}
+
+// readCRDs reads the CustomResourceDefinitions in a directory.
+func readCRDs(dir string) (out []apiextensions.CustomResourceDefinition, _ error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		var crd apiextensions.CustomResourceDefinition
+		if err := yaml.UnmarshalStrict(data, &crd); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		out = append(out, crd)
+	}
+	return out, nil
 }

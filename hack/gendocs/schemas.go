@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/stowage-dev/stowage/internal/policytest"
 )
@@ -29,26 +28,18 @@ func writeSchemas(dir, root string) error {
 		return err
 	}
 	files := map[string]func(io.Writer) error{}
-	crds, err := filepath.Glob(filepath.Join(root, "config", "crd", "bases", "*.yaml"))
+	crds, err := readCRDs(filepath.Join(root, "config", "crd", "bases"))
 	if err != nil {
 		return err
 	}
-	for _, file := range crds {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		var crd apiextensions.CustomResourceDefinition
-		if err := yaml.UnmarshalStrict(data, &crd); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
+	for _, crd := range crds {
 		if !slices.Contains(published, crd.Spec.Names.Kind) {
 			continue
 		}
 		for _, v := range crd.Spec.Versions {
 			schema, err := kindSchema(crd.Spec.Group+"/"+v.Name, crd.Spec.Names.Kind, v.Schema.OpenAPIV3Schema)
 			if err != nil {
-				return fmt.Errorf("%s: %w", file, err)
+				return fmt.Errorf("%s: %w", crd.Name, err)
 			}
 			files[schemaFile(crd.Spec.Names.Kind, v.Name)] = printSchema(schema)
 		}

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/migrate"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
@@ -140,7 +139,7 @@ func printPolicies(out io.Writer, policies []migrate.Policy) error {
 			fmt.Fprintln(out, "---")
 		}
 		for _, note := range p.Notes {
-			fmt.Fprintf(out, "# %s.\n", oneLine(note))
+			fmt.Fprintf(out, "# %s.\n", bounded.Printable(note))
 		}
 		data, err := preview.Manifest(p.Object)
 		if err != nil {
@@ -151,18 +150,4 @@ func printPolicies(out io.Writer, policies []migrate.Policy) error {
 		}
 	}
 	return nil
-}
-
-// oneLine returns a text with what does not print escaped. An administrator applies what import prints, and no text of its input may end
-// a comment.
-func oneLine(text string) string {
-	var out strings.Builder
-	for _, r := range text {
-		if unicode.IsPrint(r) {
-			out.WriteRune(r)
-			continue
-		}
-		out.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-	}
-	return out.String()
 }

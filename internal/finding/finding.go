@@ -5,11 +5,10 @@ package finding
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"unicode"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 )
 
 // Finding is one thing that is not as it should be.
@@ -80,25 +79,8 @@ func (f *Finding) Sentence() string {
 // mostText is how many bytes a sentence or a remedy has. Tenants write the names and messages in it.
 const mostText = 2048
 
-// Printable returns a text without what a terminal would act on, and shortened. What does not print is written as Go writes it in strings.
-func Printable(text string) string {
-	if len(text) > mostText {
-		text = strings.ToValidUTF8(text[:mostText], "") + "..."
-	}
-	plain := func(r rune) bool { return unicode.IsPrint(r) && r != unicode.ReplacementChar }
-	if !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
-		return text
-	}
-	var b strings.Builder
-	for _, r := range text {
-		if plain(r) {
-			b.WriteRune(r)
-			continue
-		}
-		b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-	}
-	return b.String()
-}
+// Printable returns a text for a terminal, shortened.
+func Printable(text string) string { return bounded.Printable(bounded.Text(text, mostText)) }
 
 // Remedy says what to do about it. It is empty where nothing is to be done.
 func (f *Finding) Remedy() string {

@@ -10,14 +10,14 @@ import (
 
 // OfHindrance returns the finding about what keeps a workload's pods from moving. It names no workload.
 func OfHindrance(h *stowage.Hindrance) Finding {
-	v := Values{Pool: h.Pool, Count: h.Count, Other: h.Pod, Objects: strings.Join(h.Objects, " and "), Several: len(h.Objects) > 1, Text: h.Message}
+	v := Values{Count: h.Count, Other: h.Pod, Objects: strings.Join(h.Objects, " and "), Several: len(h.Objects) > 1, Text: h.Message}
 	if !h.Since.IsZero() {
 		v.Since = h.Since.UTC().Format(time.RFC3339)
 	}
 	return Finding{Reason: Reason(h.Reason), Values: v}
 }
 
-// tooMany is how many pods a pool has more than it should have, as the begin of a sentence. It is empty where that is not the matter.
+// tooMany is how many pods a pool has more than it should have, at the beginning of a sentence. It is empty where that is not the matter.
 func (f *Finding) tooMany() string {
 	if f.Pool == "" {
 		return ""
@@ -64,7 +64,7 @@ var ofHindrances = map[Reason]row{
 			return fmt.Sprintf("%sno node of %s has had room for another pod%s, so none is evicted", f.tooMany(), f.plural("pool"), f.since())
 		},
 		remedy: func(f *Finding) string {
-			return ifElse(f.Text == "", "add nodes to that pool, or make room there; Stowage looks again by itself", "correct that, or add other nodes to the pool; Stowage looks again by itself")
+			return ifElse(f.Text == "", "add nodes to that pool, or make room there", "correct that, or add other nodes to the pool") + "; Stowage looks again by itself"
 		},
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Objects: "on-demand", Since: "2026-01-02T15:04:05Z"}),
 	},

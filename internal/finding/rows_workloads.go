@@ -171,7 +171,7 @@ var ofWorkloads = map[Reason]row{
 		example: of(Values{Pool: "spot"}),
 	},
 	PoolNotForPods: {
-		means:    "Pods wait for a pool of which no node could take them, even if it were empty.",
+		means:    "Pods wait for a pool whose nodes could not take them, even if they were empty.",
 		sentence: func(f *Finding) string { return "no node of pool " + f.Pool + " could take them: " + f.Text },
 		remedy: func(f *Finding) string {
 			switch f.Filter {
@@ -185,7 +185,7 @@ var ofWorkloads = map[Reason]row{
 		example: of(Values{Pool: "spot", Filter: "TaintToleration", Source: "PodDistributor web", Text: "the pods do not tolerate the taint arch=arm64:NoSchedule"}),
 	},
 	NodesCordoned: {
-		means:    "Pods wait for a pool of which all nodes are cordoned.",
+		means:    "Pods wait for a pool whose nodes are all cordoned.",
 		sentence: func(f *Finding) string { return fmt.Sprintf("all %d node(s) of pool %s are cordoned", f.Count, f.Pool) },
 		remedy:   always("kubectl uncordon them, or add nodes to the pool"),
 		example:  of(Values{Pool: "spot", Count: 3}),

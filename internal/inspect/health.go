@@ -59,7 +59,8 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 	}
 	alone := registration != nil && !deployed                      // the registration is there, and no Deployment is
 	installed := registration != nil || deployed || h.Leader != "" // a lease alone is what an uninstallation leaves
-	if h.Leader == "" && installed && (leased || missing && alone) {
+	expected := leased || missing && alone
+	if installed && expected && h.Leader == "" {
 		r.problem(finding.Finding{Reason: finding.NoLeader, Namespace: i.Namespace, Kind: "Lease", Name: i.Lease})
 	}
 	if registration != nil {

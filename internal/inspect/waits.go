@@ -115,7 +115,7 @@ func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy) (
 			}
 			return finding.PoolNotForPods, v
 		}
-		if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !n.Spec.Unschedulable }) {
+		if nodefit.AllCordoned(nodes) {
 			v.Count = int64(len(nodes))
 			return finding.NodesCordoned, v
 		}

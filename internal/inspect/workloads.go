@@ -264,18 +264,26 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 
 // adoptable reports whether Stowage gives a pod without a seat one where it runs. The labels are those of its node, or nil.
 func adoptable(p *policy.Policy, pod *corev1.Pod, node map[string]string) bool {
-	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil || owner.Kind == "StatefulSet" || p.Repair == stowage.RepairOff || node == nil || proven(pod) || hasGate(&pod.Spec) {
+	if p.Repair == stowage.RepairOff || node == nil || p.PoolOfNode(node) < 0 {
 		return false
 	}
-	_, pinned := placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nil)
-	return !pinned && p.PoolOfNode(node) >= 0
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if seatable := owner != nil && owner.Kind != "StatefulSet" && !proven(pod); !seatable || hasGate(&pod.Spec) {
+		return false
+	}
+	_, pinned := pinnedBy(p, pod)
+	return !pinned
+}
+
+// pinnedBy returns how a pod that exists chooses its nodes itself, and whether it does.
+func pinnedBy(p *policy.Policy, pod *corev1.Pod) (by string, pinned bool) {
+	return placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nil)
 }
 
 // notePinned counts the pods without a seat that choose their nodes themselves.
 func (g *group) notePinned(p *policy.Policy, m *podOwner) {
 	for _, pod := range m.bare {
-		by, pinned := placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nil)
+		by, pinned := pinnedBy(p, pod)
 		if !pinned || proven(pod) {
 			continue
 		}

@@ -208,9 +208,9 @@ func (in *Inputs) made(w *Workload) bool {
 		return true
 	}
 	ref := world.RefOf(c)
-	return slices.ContainsFunc(in.Workloads, func(other Workload) bool {
-		return other.Namespace == w.Namespace && other.GroupKind() != w.GroupKind() && other.meta.Name == ref.Name && other.meta.UID == ref.UID &&
-			other.Kind == ref.Kind && other.Group == ref.Group()
+	kind := schema.GroupKind{Group: ref.Group(), Kind: ref.Kind}
+	return kind != w.GroupKind() && slices.ContainsFunc(in.Workloads, func(other Workload) bool {
+		return other.GroupKind() == kind && other.Namespace == w.Namespace && other.meta.Name == ref.Name && other.meta.UID == ref.UID
 	})
 }
 

@@ -7,34 +7,22 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 )
 
-// Printable returns a text for a terminal. What does not print is written as in a Go string, such as \x1b, but for line breaks. Whoever
-// writes a manifest must not write to the terminal of whoever reads it.
+// Printable returns a text for a terminal, with its line breaks. Whoever writes a manifest must not write to the terminal of whoever reads it.
 func Printable(text string) string {
-	if !strings.ContainsFunc(text, unprintable) && utf8.ValidString(text) {
-		return text
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = bounded.Printable(lines[i])
 	}
-	var b strings.Builder
-	for i := 0; i < len(text); {
-		r, size := utf8.DecodeRuneInString(text[i:])
-		switch part := text[i : i+size]; {
-		case r == utf8.RuneError && size == 1 || unprintable(r):
-			b.WriteString(strings.Trim(strconv.Quote(part), `"`))
-		default:
-			b.WriteString(part)
-		}
-		i += size
-	}
-	return b.String()
+	return strings.Join(lines, "\n")
 }
 
-func unprintable(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
-
 // line is [Printable] for a text that is a part of a line.
-func line(text string) string { return strings.ReplaceAll(Printable(text), "\n", `\n`) }
+func line(text string) string { return bounded.Printable(text) }
 
 // textError says what a file is that has no text in UTF-8.
 func textError(data []byte) error {

@@ -11,6 +11,7 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -81,10 +82,7 @@ const maxFailure = 256
 func failureOf(rs *appsv1.ReplicaSet) string {
 	for i := range rs.Status.Conditions {
 		if c := &rs.Status.Conditions[i]; c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
-			if len(c.Message) > maxFailure {
-				return strings.ToValidUTF8(strings.Clone(c.Message[:maxFailure-3]), "") + "..."
-			}
-			return strings.ToValidUTF8(strings.Clone(c.Message), "")
+			return strings.ToValidUTF8(strings.Clone(bounded.Text(c.Message, maxFailure)), "")
 		}
 	}
 	return ""

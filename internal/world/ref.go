@@ -74,6 +74,11 @@ func (o Object) Reference() *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 }
 
+// OwnerReferences has an object deleted with this one.
+func (o Object) OwnerReferences() []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, UID: o.UID}}
+}
+
 // LogKeys are the pairs by which a log line names the object.
 func (o Object) LogKeys() []any {
 	return []any{"namespace", o.Namespace, "kind", o.Kind, "name", o.Name}

@@ -56,3 +56,18 @@ func TestCache(t *testing.T) {
 		})
 	}
 }
+
+// Nothing that a terminal acts on is left of a text, and what prints stays as it is.
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"web 😀 веб \"a\" 'b' \\":     "web 😀 веб \"a\" 'b' \\",
+		"\x1b]0;x\x07\r\nProblem: x": `\x1b]0;x\a\r\nProblem: x`,
+		"\u009b31m\u202e\u200b":      `\u009b31m\u202e\u200b`,
+		"a\xffb\ufffd":               `a\xffb` + "\ufffd",
+		"":                           "",
+	} {
+		if got := Printable(text); got != want {
+			t.Errorf("%q is printed as %s, want %s", text, got, want)
+		}
+	}
+}

@@ -2,7 +2,6 @@ package division
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -93,44 +92,56 @@ func (f *findings) places() {
 	if n := f.Outside(); n > 0 {
 		f.add(finding.OutsidePool, func(v *finding.Values) { v.Count, v.Text = n, f.of.Outside })
 	}
-	over, w := f.Over(), f.of
+	over := f.Over()
 	if !f.settled {
 		over = nil
 	}
-	tooMany := func(v *finding.Values) {
-		if over != nil {
-			v.Pool, v.Count, v.Of, v.Adopted = over.Name, over.Current, over.Target, w.Adopted[over.Key]
-		}
+	pinned, hindered := f.hindrances(over)
+	if over != nil && !hindered {
+		f.add(finding.OverTarget, func(v *finding.Values) { f.tooMany(v, over) })
 	}
-	hindered := slices.DeleteFunc(slices.Clone(w.Hindrances), func(h stowage.Hindrance) bool { return f.old(&h, over) })
-	if misplaced := over != nil || f.Unseated > 0 || f.DomainSurplus() > 0; !misplaced {
-		hindered = nil // it is over, or it concerns pods that are not counted
-		for i := range w.Hindrances {
-			if h := &w.Hindrances[i]; h.Reason == stowage.HindrancePodHeld {
-				f.text(finding.PodsStay, h.Message)
-			}
-		}
-	}
-	pinned := int64(0)
-	for i := range hindered {
-		h := finding.OfHindrance(&hindered[i])
-		f.add(h.Reason, func(v *finding.Values) {
-			if h.Reason == finding.PodsChooseNodes {
-				v.Count, pinned = h.Count, h.Count
-			} else {
-				tooMany(v)
-			}
-			v.Other, v.Objects, v.Several, v.Since, v.Text, v.Seen = h.Other, h.Objects, h.Several, h.Since, h.Text, w.Seen
-		})
-	}
-	if over != nil && (len(hindered) == 0 || pinned > 0 && len(hindered) == 1) {
-		f.add(finding.OverTarget, tooMany)
-	}
-	f.count(finding.BeingAdopted, w.Adopting)
+	f.count(finding.BeingAdopted, f.of.Adopting)
 	f.count(finding.PoolRemoved, f.Former)
 	if n := f.Unseated - f.Former - pinned; n > 0 {
-		f.add(finding.WithoutSeat, func(v *finding.Values) { v.Count, v.Staying = n, w.Staying })
+		f.add(finding.WithoutSeat, func(v *finding.Values) { v.Count, v.Staying = n, f.of.Staying })
 	}
+}
+
+// hindrances adds what keeps pods where they are. Over is the pool that has too many, or nil. Pinned are the pods without a seat that choose their nodes
+// themselves, and hindered says that something keeps the others from moving.
+func (f *findings) hindrances(over *Pool) (pinned int64, hindered bool) {
+	misplaced := over != nil || f.Unseated > 0 || f.DomainSurplus() > 0
+	for i := range f.of.Hindrances {
+		h := &f.of.Hindrances[i]
+		switch {
+		case !misplaced && h.Reason == stowage.HindrancePodHeld:
+			f.text(finding.PodsStay, h.Message) // they are not counted
+		case !misplaced || f.old(h, over):
+		case h.Reason == stowage.HindrancePinned:
+			pinned = h.Count
+			f.hindrance(h, nil)
+		default:
+			hindered = true
+			f.hindrance(h, over)
+		}
+	}
+	return pinned, hindered
+}
+
+// hindrance adds a hindrance, with the pool that has too many pods because of it, unless that is nil.
+func (f *findings) hindrance(h *stowage.Hindrance, over *Pool) {
+	of := finding.OfHindrance(h)
+	f.add(of.Reason, func(v *finding.Values) {
+		v.Count, v.Other, v.Objects, v.Several, v.Since, v.Text, v.Seen = of.Count, of.Other, of.Objects, of.Several, of.Since, of.Text, f.of.Seen
+		if over != nil {
+			f.tooMany(v, over)
+		}
+	})
+}
+
+// tooMany fills in how many pods a pool has, and should have.
+func (f *findings) tooMany(v *finding.Values, over *Pool) {
+	v.Pool, v.Count, v.Of, v.Adopted = over.Name, over.Current, over.Target, f.of.Adopted[over.Key]
 }
 
 // old reports whether a hindrance is one of a strategy or of a setting that the workload does not have any more.

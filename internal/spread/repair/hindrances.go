@@ -20,6 +20,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -42,12 +43,12 @@ const (
 	confirmHindrances = 90 * time.Second
 	// inheritedFor is how long a leader keeps what an earlier one has stored, before it knows better.
 	inheritedFor = 2 * time.Minute
-	// mostHindrances is how many are stored of one workload, mostBudgets how many PodDisruptionBudgets one names, and mostForeign how many bytes it
-	// has of what somebody else says. So many budgets are looked at, because tenants create them.
-	mostListed     = 500
+	// mostHindrances is how many are stored of one workload, mostNamed how many objects one names, and mostForeign how many bytes it has of what
+	// somebody else says. Of the PodDisruptionBudgets of a namespace, which tenants create, mostListed are looked at.
 	mostHindrances = 16
-	mostBudgets    = 4
+	mostNamed      = 4
 	mostForeign    = 1024
+	mostListed     = 500
 	// mostMissing is how many writes in a row must have found nothing until the API server counts as one that has no status of PoolStates.
 	mostMissing = 5
 	// unservedFor is how long nothing is stored after the API server did not know the status of PoolStates.
@@ -78,7 +79,7 @@ func (r *run) noteHindrance(owner ledger.Owner, is *stowage.Hindrance, at func(*
 	h.owner = owner
 	was := *at(h)
 	if is != nil {
-		is.Since, is.Message = metav1.NewTime(r.Time.Now().Truncate(time.Second)), shorten(is.Message)
+		is.Since, is.Message = metav1.NewTime(r.Time.Now().Truncate(time.Second)), bounded.Text(strings.ToValidUTF8(is.Message, "?"), mostForeign)
 		if was != nil && was.Reason == is.Reason && slices.Equal(was.Objects, is.Objects) {
 			is.Since = was.Since
 		}
@@ -97,19 +98,10 @@ func (r *run) hinderBy(owner ledger.Owner, wait time.Duration) {
 	}
 }
 
-// shorten bounds what somebody else says.
-func shorten(text string) string {
-	text = strings.ToValidUTF8(text, "?")
-	if len(text) > mostForeign {
-		text = strings.ToValidUTF8(text[:mostForeign-3], "") + "..."
-	}
-	return text
-}
-
 // noRemoval is why a plan evicts no pod of a workload that is settled and whose pods are not divided as they should be, or nil. The example is one of
 // its pods, and may be nil.
 func (r *run) noRemoval(ctx context.Context, p *policy.Policy, state *planner.State, plan *planner.Plan, example *corev1.Pod) *stowage.Hindrance {
-	if !p.Evict || state.Keep || !state.Settled || plan.Remove != nil || plan.Distance() == 0 {
+	if may := p.Evict && !state.Keep && state.Settled; !may || plan.Distance() == 0 {
 		return nil
 	}
 	if state.RollingOut {
@@ -117,7 +109,7 @@ func (r *run) noRemoval(ctx context.Context, p *policy.Policy, state *planner.St
 	}
 	none := &stowage.Hindrance{Reason: stowage.HindranceNoRoom}
 	for i, target := range plan.Targets {
-		if plan.Counts[i] < target && !state.Available[i] && len(none.Objects) < mostBudgets {
+		if plan.Counts[i] < target && !state.Available[i] && len(none.Objects) < mostNamed {
 			none.Objects = append(none.Objects, p.Pool(i).Name)
 			none.Message = cmp.Or(none.Message, r.whyNoRoom(ctx, p, example, i, -1))
 		}
@@ -151,7 +143,7 @@ func (r *run) whyNoRoom(ctx context.Context, p *policy.Policy, pod *corev1.Pod, 
 	if answer.Verdict == nodefit.Never {
 		return answer.Why
 	}
-	if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !n.Spec.Unschedulable }) {
+	if nodefit.AllCordoned(nodes) {
 		return "its nodes are cordoned"
 	}
 	return ""
@@ -166,7 +158,7 @@ func (r *run) refusal(ctx context.Context, pod *corev1.Pod, why error) *stowage.
 	}
 	for i := range budgets.Items {
 		s, err := metav1.LabelSelectorAsSelector(budgets.Items[i].Spec.Selector)
-		if err == nil && s.Matches(labels.Set(pod.Labels)) && len(h.Objects) < mostBudgets {
+		if err == nil && s.Matches(labels.Set(pod.Labels)) && len(h.Objects) < mostNamed {
 			h.Objects = append(h.Objects, budgets.Items[i].Name)
 		}
 	}
@@ -200,7 +192,7 @@ func (h *history) hindrances(now time.Time) (out []stowage.Hindrance) {
 		}
 	}
 	if len(h.held) > 0 {
-		out = append(out, stowage.Hindrance{Reason: stowage.HindrancePodHeld, Since: metav1.NewTime(h.heldSince.Truncate(time.Second)), Message: shorten(sayHeld(slices.Collect(maps.Values(h.held))))})
+		out = append(out, stowage.Hindrance{Reason: stowage.HindrancePodHeld, Since: metav1.NewTime(h.heldSince.Truncate(time.Second)), Message: bounded.Text(sayHeld(slices.Collect(maps.Values(h.held))), mostForeign)})
 	}
 	return slices.DeleteFunc(out, func(h stowage.Hindrance) bool { return now.Sub(h.Since.Time) < hindersAfter })
 }
@@ -222,9 +214,7 @@ func (r *run) tellHindrances(ctx context.Context) {
 	r.mu.Unlock()
 	is := map[world.Object][]stowage.Hindrance{}
 	for owner, found := range by {
-		chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
-		if top := chain.Top(); err == nil && top != nil {
-			of := world.Object{Namespace: owner.Namespace, Ref: top.Ref}
+		if of, ok := r.uppermost(ctx, owner); ok {
 			is[of] = append(is[of], found...)
 		}
 	}
@@ -250,15 +240,16 @@ func (r *run) tellHindrances(ctx context.Context) {
 		delete(stored, of.UID)
 		r.storeHindrances(ctx, of, was, found[:min(len(found), mostHindrances)])
 	}
-	young := r.Clock.Since(r.since) < inheritedFor
-	var looked map[types.UID]bool
-	if young && len(stored) > 0 {
-		looked = r.lookedAtClosely(ctx)
+	r.takeAway(ctx, stored)
+}
+
+// takeAway takes away hindrances that are over. A leader whose term is young knows that only of the workloads that it has looked at closely.
+func (r *run) takeAway(ctx context.Context, stored map[types.UID]*stowage.PoolState) {
+	if len(stored) > 0 && r.Clock.Since(r.since) < inheritedFor {
+		looked := r.lookedAtClosely(ctx)
+		maps.DeleteFunc(stored, func(uid types.UID, _ *stowage.PoolState) bool { return !looked[uid] })
 	}
-	for uid, state := range stored {
-		if young && !looked[uid] {
-			continue
-		}
+	for _, state := range stored {
 		if r.hindranceWrites.Take(state.Namespace, r.Clock.Now()) == 0 {
 			r.patchHindrances(ctx, state.Namespace, state.Name, nil)
 		}
@@ -277,12 +268,21 @@ func (r *run) lookedAtClosely(ctx context.Context) map[types.UID]bool {
 	r.mu.Unlock()
 	out := map[types.UID]bool{}
 	for _, owner := range owners {
-		chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
-		if top := chain.Top(); err == nil && top != nil {
-			out[top.UID] = true
+		if of, ok := r.uppermost(ctx, owner); ok {
+			out[of.UID] = true
 		}
 	}
 	return out
+}
+
+// uppermost returns the workload that an owner of pods belongs to, and false where that is not known.
+func (r *run) uppermost(ctx context.Context, owner ledger.Owner) (world.Object, bool) {
+	chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
+	top := chain.Top()
+	if err != nil || top == nil {
+		return world.Object{}, false
+	}
+	return world.Object{Namespace: owner.Namespace, Ref: top.Ref}, true
 }
 
 func sameHindrance(a, b *stowage.Hindrance) bool {
@@ -302,7 +302,7 @@ func (r *run) storeHindrances(ctx context.Context, of world.Object, was *stowage
 	}
 	name := string(of.UID)
 	if state, err := r.World.PoolState(ctx, of.Namespace, of.UID); err != nil || state == nil {
-		made := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: of.APIVersion, Kind: of.Kind, Name: of.Name, UID: of.UID}}}}
+		made := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name, OwnerReferences: of.OwnerReferences()}}
 		if err := r.Uncached.Create(ctx, made); err != nil && !apierrors.IsAlreadyExists(err) {
 			r.Log.Error(err, "a PoolState was not created", of.LogKeys()...)
 			return

@@ -62,10 +62,9 @@ type poolName struct {
 // poolCount is the pods of an owner, or of a workload, in a pool.
 type poolCount struct{ desired, current, ready int64 }
 
-// countPools publishes the pods of an owner in each pool, with those of the other owners of the same workload. A nil policy is for an owner that is
-// not divided any more.
-func (r *run) countPools(owner ledger.OwnerKey, p *policy.Policy, of workloadName, targets []int64, records []observed.Pod) {
-	now := map[poolName]poolCount{}
+// countPools publishes the pods of an owner in each pool, with those of the other owners of the same workload.
+func (r *run) countPools(owner ledger.Owner, p *policy.Policy, targets []int64, records []observed.Pod) {
+	of, now := nameOf(owner, p), map[poolName]poolCount{}
 	for i, target := range targets {
 		now[poolName{of, p.Pool(i).Name}] = poolCount{desired: target}
 	}
@@ -82,7 +81,7 @@ func (r *run) countPools(owner ledger.OwnerKey, p *policy.Policy, of workloadNam
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.replaceCounts(owner, now)
+	r.replaceCounts(owner.Key(), now)
 }
 
 // replaceCounts replaces the counts of an owner. The caller holds the lock.

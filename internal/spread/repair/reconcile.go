@@ -101,35 +101,19 @@ func (r *run) leaveAlone(owner ledger.Owner, p *policy.Policy) {
 // knowsEnough reports whether what the cache shows needs no close look. Then t.again is when to come back.
 func (r *run) knowsEnough(t *turn) bool {
 	owner, p, w := t.owner, t.policy, t.workload
-	report := func(plan *planner.Plan, missing int64) {
-		r.report(owner, p, plan.Distance()+missing+t.outside, plan.DomainSurplus)
-	}
-	counted := w != nil && w.Replicas >= 0
-	if counted {
-		plan := planner.Make(fromRecords(p, t.records, w.Replicas))
-		r.countPools(owner.Key(), p, nameOf(owner, p), plan.Targets, t.records)
-	}
-	if counted && w.Current != w.Replicas && !t.stuck {
-		plan := planner.Make(fromRecords(p, t.records, w.Replicas))
-		report(&plan, 0)
-		return true // it is not settled; a change of its pods or the next resync brings it back
-	}
-	if counted && int64(len(t.records)) == w.Current {
-		plan := planner.Make(fromRecords(p, t.records, w.Current))
-		if right := plan.Balanced() && (plan.DomainSurplus == 0 || !p.Evict); len(plan.Renumber) == 0 && (t.stuck || right) {
-			report(&plan, 0)
-			if !t.stuck {
-				r.balanced(owner.Key(), t.records)
-			}
-			t.again = reconcile.Result{}
+	var plan *planner.Plan // by what the cache shows, where it shows how many pods there should be
+	if w != nil && w.Replicas >= 0 {
+		made := planner.Make(fromRecords(p, t.records, w.Replicas))
+		plan = &made
+		r.countPools(owner, p, plan.Targets, t.records)
+		if r.inOrder(t, plan) {
 			return true
 		}
 	}
 	if p.Repair == stowage.RepairOff {
 		r.forgetHeld(owner.Key())
-		if counted {
-			plan := planner.Make(fromRecords(p, t.records, w.Replicas))
-			report(&plan, max(0, min(w.Replicas, p.Seats())-int64(len(t.records))))
+		if plan != nil {
+			r.reportPlan(t, plan, max(0, min(w.Replicas, p.Seats())-int64(len(t.records))))
 		}
 		t.again = reconcile.Result{}
 		return true
@@ -139,6 +123,37 @@ func (r *run) knowsEnough(t *turn) bool {
 		return true
 	}
 	return false
+}
+
+// inOrder reports whether the cache shows that nothing is to be done about a workload now. The plan is that for the pods that it asks for.
+func (r *run) inOrder(t *turn, plan *planner.Plan) bool {
+	p, w := t.policy, t.workload
+	if w.Current != w.Replicas && !t.stuck {
+		r.reportPlan(t, plan, 0)
+		return true // it is not settled; a change of its pods or the next resync brings it back
+	}
+	if int64(len(t.records)) != w.Current {
+		return false
+	}
+	if t.stuck {
+		made := planner.Make(fromRecords(p, t.records, w.Current))
+		plan = &made
+	}
+	right := plan.Balanced() && (plan.DomainSurplus == 0 || !p.Evict)
+	if len(plan.Renumber) > 0 || !t.stuck && !right {
+		return false
+	}
+	r.reportPlan(t, plan, 0)
+	if !t.stuck {
+		r.balanced(t.owner.Key(), t.records)
+	}
+	t.again = reconcile.Result{}
+	return true
+}
+
+// reportPlan publishes how far the pods of a workload are from a plan. Missing are those that have no seat.
+func (r *run) reportPlan(t *turn, plan *planner.Plan, missing int64) {
+	r.report(t.owner, t.policy, plan.Distance()+missing+t.outside, plan.DomainSurplus)
 }
 
 // noteClosely notes that the pods of an owner were read.
@@ -167,7 +182,7 @@ func (r *run) lookClosely(ctx context.Context, t *turn) (reconcile.Result, error
 		r.hinder(owner, r.noRemoval(ctx, p, state, &plan, t.example))
 	}
 	r.noteClosely(owner)
-	r.report(owner, p, plan.Distance()+t.outside, plan.DomainSurplus)
+	r.reportPlan(t, &plan, 0)
 	again := t.again
 	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {
 		r.setReplacing(owner.Key(), false)

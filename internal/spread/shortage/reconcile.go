@@ -143,7 +143,7 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 	}
 	var err error
 	wanted := is.DeepCopy()
-	owners := []metav1.OwnerReference{{APIVersion: w.APIVersion, Kind: w.Kind, Name: w.Name, UID: w.UID}}
+	owners := w.OwnerReferences()
 	switch {
 	case v.state == nil:
 		is.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: string(w.UID), OwnerReferences: owners}
