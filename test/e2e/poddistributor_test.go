@@ -41,8 +41,8 @@ func TestPodDistributorValidation(t *testing.T) {
 		want := map[string]any{}
 		must(t, yaml.Unmarshal([]byte(`
 distribution:
-- {nodeLabel: {type: default}, base: 0, weight: 80}
-- {nodeLabel: {type: spot}, base: 0, weight: 20}
+- {nodeLabel: {type: default}, weight: 80}
+- {nodeLabel: {type: spot}, weight: 20}
 target: {apiVersion: apps/v1, kind: Deployment, name: nginx-deployment}
 enforcement: Required
 rebalance: Never

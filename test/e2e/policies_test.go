@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	flex "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -32,6 +34,74 @@ import (
 	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
+
+// Nothing is filled in that makes kubectl, or Argo CD, see a difference between what was applied and what is there: kubectl compares
+// whole lists.
+func TestApplyAgain(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	bin, err := controlplane.Locate(repo)
+	must(t, err)
+	manifests := fmt.Sprintf(`
+apiVersion: versprei.versprei.io/v1beta1
+kind: PodDistributor
+metadata: {name: web, namespace: %[1]s}
+spec:
+  target: {apiVersion: apps/v1, kind: Deployment, name: web}
+  distribution:
+  - {nodeLabel: {type: default}, base: 1}
+  - {nodeLabel: {type: spot}, weight: 80, spill: {}, tolerations: [{key: spot, value: "true"}]}
+  across: {topologyKey: zone, domains: [{value: a}, {value: b}]}
+---
+apiVersion: stowage.dev/v1alpha1
+kind: SpreadPolicy
+metadata: {name: web, namespace: %[1]s}
+spec:
+  mode: Audit
+  selector: {matchExpressions: [{key: tier, operator: Exists}]}
+  pools:
+  - {name: od, nodeSelector: {type: default}, base: 1}
+  - {name: spot, nodeSelector: {type: spot}, weight: 80, spill: {}, tolerations: [{key: spot, value: "true"}]}
+  across: {topologyKey: zone, domains: [{value: a}, {value: b}]}
+---
+apiVersion: stowage.dev/v1alpha1
+kind: ClusterSpreadPolicy
+metadata: {name: %[1]s}
+spec:
+  mode: Audit
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
+  selector: {}
+  pools:
+  - {name: od, nodeSelector: {type: default}, base: 1}
+  - {name: spot, nodeSelector: {type: spot}, weight: 80, spill: {}, tolerations: [{key: spot, value: "true"}]}
+---
+apiVersion: flexdaemonsets.xai/v1alpha1
+kind: FlexDaemonsetTemplate
+metadata: {name: %[1]s}
+spec: {cpuPercentage: 10, memoryPercentage: 15}
+`, n.Namespace)
+	t.Cleanup(func() {
+		for _, o := range []client.Object{&stowage.ClusterSpreadPolicy{}, &flex.FlexDaemonsetTemplate{}} {
+			o.SetName(n.Namespace)
+			_ = client.IgnoreNotFound(n.Delete(context.Background(), o))
+		}
+	})
+	apply := func() string {
+		cmd := exec.Command(bin.Kubectl, "--kubeconfig", cluster.Kubeconfig, "apply", "-f", "-")
+		cmd.Stdin = strings.NewReader(manifests)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	if out := apply(); strings.Count(out, "created\n") != 4 {
+		t.Fatal(out)
+	}
+	if out := apply(); strings.Count(out, "unchanged\n") != 4 {
+		t.Error(out)
+	}
+}
 
 // What the API server accepts, fills in and refuses of a policy.
 func TestSpreadPolicyValidation(t *testing.T) {
@@ -64,7 +134,7 @@ func TestSpreadPolicyValidation(t *testing.T) {
 	must(t, err)
 	text, err := yaml.Marshal(got.Object["spec"])
 	must(t, err)
-	for _, part := range []string{"kinds:\n- group: apps\n  kind: ReplicaSet\n", "priority: 0\n", "rebalance: Never\n", "repair: Adopt\n", "base: 0\n"} {
+	for _, part := range []string{"kinds:\n- group: apps\n  kind: ReplicaSet\n", "priority: 0\n", "rebalance: Never\n", "repair: Adopt\n"} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("%q is missing in\n%s", part, text)
 		}

@@ -100,11 +100,11 @@ type SpreadPolicySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.weight > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
+	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.?weight.orValue(0) > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.nodeSelector == p.nodeSelector))",message="two pools have the same nodeSelector; join them into one and add up their weights"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.name == p.name))",message="two pools have the same name"
-	// +kubebuilder:validation:XValidation:rule="self.all(p, p.weight == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.weight > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
-	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || self.exists(p, p.weight > 0 && !(has(p.maxReplicas) && type(p.maxReplicas) in [string]))",message="the maxReplicas of each pool with a weight is a percentage; at least one pool with a weight has none, or a number"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, p.?weight.orValue(0) == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.?weight.orValue(0) > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || self.exists(p, p.?weight.orValue(0) > 0 && !(has(p.maxReplicas) && type(p.maxReplicas) in [string]))",message="the maxReplicas of each pool with a weight is a percentage; at least one pool with a weight has none, or a number"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || !self.exists(p, has(p.spill) && has(p.spill.maxSpill))",message="maxReplicas as a percentage and spill.maxSpill cannot be in one object; remove one of them"
 	Pools []PolicyPool `json:"pools"`
 
@@ -208,7 +208,7 @@ type OwnerKind struct {
 
 // PolicyPool is a set of nodes and its part of the pods.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || type(self.maxReplicas) in [string] || self.base <= self.maxReplicas",message="base is above maxReplicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || type(self.maxReplicas) in [string] || self.?base.orValue(0) <= self.maxReplicas",message="base is above maxReplicas"
 // +kubebuilder:validation:XValidation:rule="self.nodeSelector.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeSelector is no label key; it is like nodesize or karpenter.sh/capacity-type"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.operator) || size(t.operator) == 0 || t.operator in ['Equal', 'Exists'])",message="a toleration's operator is Equal or Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, has(t.key) && size(t.key) > 0 || has(t.operator) && t.operator == 'Exists')",message="a toleration without a key has the operator Exists"
@@ -228,21 +228,19 @@ type PolicyPool struct {
 	// +kubebuilder:validation:MaxProperties=16
 	NodeSelector map[string]versprei.LabelValue `json:"nodeSelector"`
 
-	// Base is how many pods of each workload go to this pool before any weight counts.
+	// Base is how many pods of each workload go to this pool before any weight counts. Without it, none.
 	//
 	// +optional
-	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
-	Base int32 `json:"base"`
+	Base int32 `json:"base,omitempty"`
 
-	// Weight is the pool's share of the other pods, relative to the other pools. A
-	// pool of weight 0 has its base only, unless it has an overflow.
+	// Weight is the pool's share of the other pods, relative to the other pools. A pool without
+	// a weight, or of weight 0, has its base only, unless it has an overflow.
 	//
 	// +optional
-	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
-	Weight int32 `json:"weight"`
+	Weight int32 `json:"weight,omitempty"`
 
 	// MaxReplicas is how many pods of each workload the pool may have. It is a number, or a percentage of the pods beyond all bases. A pool may have its base
 	// and that percentage, rounded down. Without it, there is no limit.

@@ -39,11 +39,11 @@ type PodDistributorSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.weight > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
+	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.?weight.orValue(0) > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.nodeLabel == p.nodeLabel))",message="two pools have the same nodeLabel; join them into one and add up their weights"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || self.exists_one(q, has(q.name) && q.name == p.name))",message="two pools have the same name"
-	// +kubebuilder:validation:XValidation:rule="self.all(p, p.weight == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.weight > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
-	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || self.exists(p, p.weight > 0 && !(has(p.maxReplicas) && type(p.maxReplicas) in [string]))",message="the maxReplicas of each pool with a weight is a percentage; at least one pool with a weight has none, or a number"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, p.?weight.orValue(0) == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.?weight.orValue(0) > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || self.exists(p, p.?weight.orValue(0) > 0 && !(has(p.maxReplicas) && type(p.maxReplicas) in [string]))",message="the maxReplicas of each pool with a weight is a percentage; at least one pool with a weight has none, or a number"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || !self.exists(p, has(p.spill) && has(p.spill.maxSpill))",message="maxReplicas as a percentage and spill.maxSpill cannot be in one object; remove one of them"
 	Distribution []Pool `json:"distribution"`
 
@@ -73,7 +73,7 @@ type PodDistributorSpec struct {
 
 // Pool is a set of nodes and its part of the pods.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || type(self.maxReplicas) in [string] || self.base <= self.maxReplicas",message="base is above maxReplicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || type(self.maxReplicas) in [string] || self.?base.orValue(0) <= self.maxReplicas",message="base is above maxReplicas"
 // +kubebuilder:validation:XValidation:rule="self.nodeLabel.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeLabel is no label key; it is like nodesize or karpenter.sh/capacity-type"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.operator) || size(t.operator) == 0 || t.operator in ['Equal', 'Exists'])",message="a toleration's operator is Equal or Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, has(t.key) && size(t.key) > 0 || has(t.operator) && t.operator == 'Exists')",message="a toleration without a key has the operator Exists"
@@ -97,21 +97,19 @@ type Pool struct {
 	// +kubebuilder:validation:MaxProperties=16
 	NodeLabel map[string]LabelValue `json:"nodeLabel"`
 
-	// Base is how many pods go to this pool before any weight counts.
+	// Base is how many pods go to this pool before any weight counts. Without it, none.
 	//
 	// +optional
-	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
-	Base int32 `json:"base"`
+	Base int32 `json:"base,omitempty"`
 
-	// Weight is the pool's share of the other pods, relative to the other pools. A
-	// pool of weight 0 has its base only, unless it has an overflow.
+	// Weight is the pool's share of the other pods, relative to the other pools. A pool without
+	// a weight, or of weight 0, has its base only, unless it has an overflow.
 	//
 	// +optional
-	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
-	Weight int32 `json:"weight"`
+	Weight int32 `json:"weight,omitempty"`
 
 	// MaxReplicas is how many pods the pool may have. It is a number, or a percentage of the pods beyond all bases. A pool may have its base
 	// and that percentage, rounded down. Without it, there is no limit.
@@ -171,10 +169,9 @@ type Domain struct {
 	// +kubebuilder:validation:MinLength=1
 	Value LabelValue `json:"value"`
 
-	// Weight is the domain's share of the pods of each pool, relative to the other domains.
+	// Weight is the domain's share of the pods of each pool, relative to the other domains. Without it, 1.
 	//
 	// +optional
-	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Weight int32 `json:"weight,omitempty"`
@@ -214,11 +211,10 @@ type Toleration struct {
 
 // Spill says when other pools take the pods that wait for a pool without room.
 type Spill struct {
-	// After is how long a pod waits for a node of the pool, from 10s to 1h. The time in which a node is on its way
+	// After is how long a pod waits for a node of the pool, from 10s to 1h. Without it, 2m. The time in which a node is on its way
 	// does not count.
 	//
 	// +optional
-	// +kubebuilder:default="2m"
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="after is 10s to 1h, such as 2m"
