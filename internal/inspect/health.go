@@ -195,9 +195,9 @@ func (h *Health) text() string {
 		parts = append(parts, "leader "+h.Leader)
 	}
 	if h.Level != "" {
-		parts = append(parts, fmt.Sprintf("level %s (without an answer, pods %s)", h.Level, map[Level]string{
+		parts = append(parts, fmt.Sprintf("without an answer of it pods %s (%s)", map[Level]string{
 			LevelIgnore: "are created as they are written", LevelFail: "are refused", LevelGate: "wait for their seat where the gate is",
-		}[h.Level]))
+		}[h.Level], h.Level))
 	}
 	if h.AuthorityUntil != nil {
 		parts = append(parts, "certificate authority valid until "+h.AuthorityUntil.UTC().Format(time.DateOnly))

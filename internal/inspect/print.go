@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/report"
 )
 
@@ -149,9 +150,10 @@ const fewProblems = 5
 // problemText has the problems, each with what to do about it.
 func (r *Report) problemText(l Layout) string {
 	var b strings.Builder
-	more, seen := map[finding.Reason]int{}, map[finding.Reason]int{}
-	for _, p := range r.Problems {
-		if seen[p.Reason]++; seen[p.Reason] > fewProblems && !l.All && !r.named {
+	more, printed := map[finding.Reason]int{}, r.printed(l)
+	for i := range r.Problems {
+		p := &r.Problems[i]
+		if !printed[i] {
 			more[p.Reason]++
 			continue
 		}
@@ -164,6 +166,19 @@ func (r *Report) problemText(l Layout) string {
 		b.WriteString(l.mark(false, fmt.Sprintf("%d more like these (%s); --all shows them.", more[reason], reason)) + "\n")
 	}
 	return b.String()
+}
+
+// printed says which problems are printed. Of a reason with many, each namespace has its first before any has its second, so that no tenant takes
+// the places of the others.
+func (r *Report) printed(l Layout) []bool {
+	turns := fair.Turns(len(r.Problems), func(i int) string { return string(r.Problems[i].Reason) + " " + r.Problems[i].Namespace })
+	printed, seen := make([]bool, len(r.Problems)), map[finding.Reason]int{}
+	for _, i := range turns {
+		reason := r.Problems[i].Reason
+		seen[reason]++
+		printed[i] = seen[reason] <= fewProblems || l.All || r.named
+	}
+	return printed
 }
 
 // fewRows are so many that the rows of all workloads are printed.
@@ -182,19 +197,19 @@ func (r *Report) shown(l Layout) (shown []Workload, sound, more int) {
 	if l.All || r.named || rows <= fewRows {
 		return r.Workloads, 0, 0
 	}
+	ill := slices.DeleteFunc(slices.Clone(r.Workloads), func(w Workload) bool { return w.OK })
 	rows = 0
-	for _, w := range r.Workloads {
-		if w.OK {
-			sound++
-			continue
-		}
-		if rows += max(1, len(w.Pools)); rows > mostRows {
-			more++
-			continue
-		}
-		shown = append(shown, w)
+	has := make([]bool, len(ill))
+	for _, i := range fair.Turns(len(ill), func(i int) string { return ill[i].Namespace }) {
+		rows += max(1, len(ill[i].Pools))
+		has[i] = rows <= mostRows
 	}
-	return shown, sound, more
+	for i := range ill {
+		if has[i] {
+			shown = append(shown, ill[i])
+		}
+	}
+	return shown, len(r.Workloads) - len(ill), len(ill) - len(shown)
 }
 
 // poolRow is a row of the table of workloads: a workload with one of its pools, or with an empty one if it has none.
@@ -240,7 +255,7 @@ func workloadColumns(l Layout, rows []poolRow, most int64) []column {
 		{"NODE LABELS", wide, ofPool(func(p *Pool) string { return p.Labels })},
 		{"POLICY", wide, func(r poolRow) string { return r.of.Policy }},
 		{"DOMAINS", divided, func(r poolRow) string { return r.pool.domains() }},
-		{"PODS", true, func(r poolRow) string { return bar(r.pool.Current, r.of.wanted(r.pool), most) }},
+		{"PODS", true, func(r poolRow) string { return bar(r.pool, r.of.wanted(r.pool), most) }},
 		{"NOTE", noted, func(r poolRow) string {
 			if !r.first {
 				return ""
@@ -282,7 +297,11 @@ func (r *Report) workloadTable(l Layout) (t report.Table) {
 
 	// 3. What the bars mean, and what is not shown.
 	if most > 0 {
-		t.Note += fmt.Sprintf("PODS: █ is %s, ░ is missing, ▒ is too many\n", scale(most))
+		waits := ""
+		if slices.ContainsFunc(rows, func(r poolRow) bool { return r.pool.Pending > 0 }) {
+			waits = "▄ waits for a node, "
+		}
+		t.Note += fmt.Sprintf("PODS: █ is %s, %s░ is missing, ▒ is too many\n", scale(most), waits)
 	}
 	if more > 0 {
 		t.Note += fmt.Sprintf("%d more workloads are not as they should be; --all shows their rows.\n", more)
@@ -314,12 +333,12 @@ func scale(most int64) string {
 	return "a pod"
 }
 
-// bar draws the pods that a pool has, those that it lacks and those that it has too many. All bars have one scale.
-func bar(current, target, most int64) string {
+// bar draws the pods that a pool has, which wait for a node last, those that it lacks and those that it has too many. All bars have one scale.
+func bar(p *Pool, target, most int64) string {
 	each := max(1, (most+barWidth-1)/barWidth)
 	scaled := func(n int64) int { return int((n + each - 1) / each) }
-	have, want := scaled(current), scaled(target)
-	return strings.Repeat("█", min(have, want)) + strings.Repeat("▒", max(0, have-want)) + strings.Repeat("░", max(0, want-have))
+	have, run, want := scaled(p.Current), scaled(p.Current-p.Pending), scaled(target)
+	return strings.Repeat("█", min(run, want)) + strings.Repeat("▄", max(0, min(have, want)-run)) + strings.Repeat("▒", max(0, have-want)) + strings.Repeat("░", max(0, want-have))
 }
 
 func (r *Report) templateTable() report.Table {

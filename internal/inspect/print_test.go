@@ -45,3 +45,25 @@ func TestManyProblemsAreCounted(t *testing.T) {
 		t.Errorf("--all leaves something out, of %d lines", strings.Count(all, "\n"))
 	}
 }
+
+// A namespace with many problems, or with many workloads that have some, does not take the places of the others.
+func TestNamespacesShareWhatIsPrinted(t *testing.T) {
+	r := &Report{}
+	add := func(ns, name string) {
+		r.problem(finding.Finding{Reason: finding.WithoutSeat, Namespace: ns, Kind: "Deployment", Name: name})
+		r.Workloads = append(r.Workloads, Workload{Namespace: ns, Kind: "Deployment", Name: name, Pools: []Pool{{Name: "od", Target: 3, Current: 3, Pending: 2}, {}}})
+	}
+	for i := range 300 {
+		add("greedy", fmt.Sprint("web-", i))
+	}
+	add("other", "shop")
+	var out strings.Builder
+	if err := r.Print(&out, Layout{Format: "table", AllNamespaces: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"other/Deployment/shop: ", "other      Deployment/shop    od", "296 more like these", "281 more workloads", "  █▄▄\n", "PODS: █ is a pod, ▄ waits for a node, "} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is missing in\n%s", part, &out)
+		}
+	}
+}

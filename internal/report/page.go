@@ -64,14 +64,14 @@ var number = regexp.MustCompile(`^[-+]?\d+(\.\d+)?( ?(%|m|[kMGTPE]i?B?|B))?$`)
 // isNumber reports whether a cell is a number, and no prose that begins with one.
 func isNumber(cell string) bool { return number.MatchString(cell) }
 
-// bar is a run of boxes of a bar: pods that are there, too many or missing.
+// bar is a run of boxes of a bar: pods that are there, that wait for a node, that are too many or that are missing.
 type bar struct {
 	Class string
 	Boxes []struct{}
 }
 
 // classes are what the characters of a bar mean.
-var classes = map[rune]string{'█': "there", '▒': "more", '░': "missing"}
+var classes = map[rune]string{'█': "there", '▄': "waits", '▒': "more", '░': "missing"}
 
 // bars returns the runs of a cell that is a bar, or nil if it is a text.
 func bars(cell string) (out []bar) {
