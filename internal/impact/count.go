@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
@@ -231,7 +232,7 @@ func whyAlone(d *decided) string {
 		return d.leftAlone
 	}
 	template := d.workload.Template()
-	if key, pinned := placement.Pinned(podpatch.FromPod(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}), d.policy.Whole(), nil); pinned {
+	if key, pinned := placement.Pinned(podpatch.FromPod(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}), d.policy.Whole(), nodeset.Set{}); pinned {
 		return "its pods choose their nodes themselves, by " + key
 	}
 	return ""

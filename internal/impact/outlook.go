@@ -11,11 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -208,7 +208,7 @@ func (d *decided) cellName(at cell) string {
 	if at.pool < 0 {
 		return ""
 	}
-	return labels.Set(d.policy.Whole().NodeSelector(at.pool, at.domain)).String()
+	return d.policy.Whole().Nodes(at.pool, at.domain).String()
 }
 
 // alike reports whether a workload has the same next pods before and after the change, and is treated alike until then.
@@ -278,7 +278,8 @@ func recordUnsuitable(ctx context.Context, p *preview.Preview, in *preview.Input
 			}
 			is := l.unsuitable(l.pods[keyOf(w)], in.Objects.Nodes, found, example, now)
 			if !slices.EqualFunc(was, is, func(a, b stowage.UnsuitablePool) bool {
-				return a.Is(b.NodeLabel, b.Domain)
+				of := nodeset.Set{Labels: a.NodeLabel, Expressions: a.MatchExpressions}
+				return a.Domain == b.Domain && of.Equal(nodeset.Set{Labels: b.NodeLabel, Expressions: b.MatchExpressions})
 			}) {
 				in.PoolState(w.Namespace, found.Root.UID).Unsuitable = is
 			}
@@ -307,7 +308,7 @@ func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, exam
 	for i := range of.Len() {
 		at := of.At(i)
 		var nodes []corev1.Node
-		q := poolroom.Question{Labels: whole.CellSelector(at), Pod: placement.InCell(example, whole, at, p.TolerationsOf(at.Pool))}
+		q := poolroom.Question{Set: whole.NodesOf(at), Pod: placement.InCell(example, whole, at, p.TolerationsOf(at.Pool))}
 		for n := range all {
 			if node := &all[n]; whole.HasNode(at.Pool, node.Labels) && whole.DomainOfNode(node.Labels) == at.Domain {
 				nodes = append(nodes, *node)
@@ -316,7 +317,7 @@ func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, exam
 		}
 		if a := q.Of(nodes, l.makers, nil, now); a.Verdict == nodefit.Never && !p.AuthorKnows(a.Filter) {
 			pool := whole.Pool(at.Pool)
-			unsuitable = append(unsuitable, stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(now), Filter: a.Filter, Why: a.Why})
+			unsuitable = append(unsuitable, stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, MatchExpressions: pool.Expressions, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(now), Filter: a.Filter, Why: a.Why})
 		}
 	}
 	return unsuitable

@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
@@ -214,24 +214,24 @@ func (e *estimator) placeOthers(p *plan, kept map[cell]int64) {
 			continue
 		}
 		if at.pool < 0 {
-			e.placeIn(p, nil, nil, g.shape, more, more)
+			e.placeIn(p, nodeset.Set{}, nodeset.Set{}, g.shape, more, more)
 			continue
 		}
 		room := more
 		if limit, closed := p.is.closed[at.pool]; closed && slices.Contains(p.is.noSpill, p.strategy.Pool(at.pool).Name) {
 			room = max(0, min(more, limit-kept[at]))
 		}
-		where := p.is.policy.Whole().NodeSelector(at.pool, at.domain)
+		where := p.is.policy.Whole().Nodes(at.pool, at.domain)
 		if p.is.policy.Preferred {
-			where = nil
+			where = nodeset.Set{}
 		}
-		e.placeIn(p, p.strategy.Pool(at.pool).Labels, where, g.shape, more, room)
+		e.placeIn(p, p.strategy.Nodes(at.pool, -1), where, g.shape, more, room)
 	}
 }
 
-// placeIn finds nodes with some labels for some pods of a pool, but for no more than there is said to be room for.
-func (e *estimator) placeIn(p *plan, pool, where map[string]string, shape *corev1.Pod, pods, room int64) {
-	selector, requests := labels.SelectorFromSet(where), requestsOf(shape)
+// placeIn finds nodes of a set for some pods of a pool, but for no more than there is said to be room for.
+func (e *estimator) placeIn(p *plan, pool, where nodeset.Set, shape *corev1.Pod, pods, room int64) {
+	requests := requestsOf(shape)
 	closed := pods - room
 	fill := func(n *nodeRoom) {
 		if fits := min(room, roomFor(n.Node, n.free, shape)); fits > 0 {
@@ -261,7 +261,7 @@ func (e *estimator) placeIn(p *plan, pool, where map[string]string, shape *corev
 	}
 	// Nodes to come are like most of those that there are.
 	for _, n := range e.lacking {
-		if selector.Matches(labels.Set(n.Labels)) {
+		if where.Has(n.Labels) {
 			fill(n)
 		}
 	}
@@ -319,8 +319,8 @@ func shapeOf(n *corev1.Node) string {
 	return size
 }
 
-func (e *estimator) estimate(pool map[string]string) *Estimate {
-	name := labels.Set(pool).String()
+func (e *estimator) estimate(pool nodeset.Set) *Estimate {
+	name := pool.String()
 	if e.pools[name] == nil {
 		e.pools[name] = &Estimate{}
 	}
@@ -328,14 +328,14 @@ func (e *estimator) estimate(pool map[string]string) *Estimate {
 }
 
 // of returns what is estimated of a pool.
-func (e *estimator) of(pool map[string]string) Estimate {
+func (e *estimator) of(pool nodeset.Set) Estimate {
 	out := *e.estimate(pool)
 	out.NodesFreed = e.freed(pool)
 	return out
 }
 
-// freed returns how many nodes with some labels are freed.
-func (e *estimator) freed(pool map[string]string) (count int64) {
+// freed returns how many nodes of a set are freed.
+func (e *estimator) freed(pool nodeset.Set) (count int64) {
 	for _, n := range e.nodesWith(pool) {
 		if n.freed() {
 			count++
@@ -347,11 +347,10 @@ func (e *estimator) freed(pool map[string]string) (count int64) {
 // freed reports whether only pods of DaemonSets are left on a node that has others now.
 func (n *nodeRoom) freed() bool { return n.was > 0 && n.now == 0 }
 
-// nodesWith returns the nodes with some labels.
-func (e *estimator) nodesWith(where map[string]string) (nodes []*nodeRoom) {
-	selector := labels.SelectorFromSet(where)
+// nodesWith returns the nodes of a set.
+func (e *estimator) nodesWith(where nodeset.Set) (nodes []*nodeRoom) {
 	for _, n := range e.nodes {
-		if selector.Matches(labels.Set(n.Labels)) {
+		if where.Has(n.Labels) {
 			nodes = append(nodes, n)
 		}
 	}

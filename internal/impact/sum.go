@@ -6,9 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
@@ -97,9 +96,9 @@ func (c *comparison) sum(plans []*plan, e *estimator) {
 		c.policy(p)
 		for i, pool := range p.Pools {
 			of := p.strategy.Pool(i)
-			at := poolKey{of.Name, labels.Set(of.Labels).String()}
+			at := poolKey{of.Name, of.Nodes().String()}
 			if pools[at] == nil {
-				pools[at] = &Pool{Name: at.name, Labels: at.labels, Nodes: len(e.nodesWith(of.Labels)), Estimate: e.of(of.Labels)}
+				pools[at] = &Pool{Name: at.name, Labels: at.labels, Nodes: len(e.nodesWith(of.Nodes())), Estimate: e.of(of.Nodes())}
 			}
 			pools[at].Now += pool.Now
 			pools[at].Then += pool.Then
@@ -111,7 +110,7 @@ func (c *comparison) sum(plans []*plan, e *estimator) {
 	for _, p := range c.policies {
 		r.Policies = append(r.Policies, *p)
 	}
-	r.Cluster.NodesLacking, r.Cluster.NodesFreed = int64(len(e.lacking)), e.freed(nil)
+	r.Cluster.NodesLacking, r.Cluster.NodesFreed = int64(len(e.lacking)), e.freed(nodeset.Set{})
 	if vms != (VMs{}) {
 		vms.Capacity = e.vmCapacity
 		r.VMs = &vms

@@ -9,12 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -85,12 +85,12 @@ type policyFacts struct {
 
 // poolRule is a pool of a policy.
 type poolRule struct {
-	Name       string     `json:"name"`
-	NodeLabels labels.Set `json:"nodeLabels"`
-	Base       int64      `json:"base"`
-	Weight     int64      `json:"weight"`
-	Max        int64      `json:"max,omitempty"`        // 0 is no limit
-	MaxPercent int64      `json:"maxPercent,omitempty"` // of the pods beyond all bases; 0 is no limit
+	Name        string `json:"name"`
+	nodeset.Set `json:",inline"`
+	Base        int64 `json:"base"`
+	Weight      int64 `json:"weight"`
+	Max         int64 `json:"max,omitempty"`        // 0 is no limit
+	MaxPercent  int64 `json:"maxPercent,omitempty"` // of the pods beyond all bases; 0 is no limit
 }
 
 // seatFacts are the seat of a pod.
@@ -111,8 +111,8 @@ type seatFacts struct {
 	DeletionCost *string `json:"deletionCost,omitempty"`
 	ForeignCost  bool    `json:"foreignCost,omitempty"`
 	// HeldBy is what keeps the pod on the pool's nodes.
-	HeldBy     holder     `json:"heldBy,omitempty"`
-	NodeLabels labels.Set `json:"nodeLabels,omitempty"` // of the pool's nodes
+	HeldBy      holder `json:"heldBy,omitempty"`
+	nodeset.Set        // the pool's nodes
 	// Node is the pod's node, or empty while the pod waits for one. InPool says whether it is one of the pool's; nil if that
 	// may not be read.
 	Node   string `json:"node,omitempty"`
@@ -124,6 +124,7 @@ type holder string
 
 const (
 	bySelector holder = "NodeSelector"
+	byRequired holder = "NodeAffinity"
 	byAffinity holder = "Affinity" // it prefers them
 	byNothing  holder = "Nothing"  // an adopted pod is as its template made it, and the pool may have other labels since
 )
@@ -194,7 +195,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	if !known {
 		domain = -1
 	}
-	return s.node(ctx, f.Seat, p, p.NodeSelector(pool, domain))
+	return s.node(ctx, f.Seat, p, p.Nodes(pool, domain))
 }
 
 // strategy looks what divides the pods of the owner. It returns nil where nothing does, or an invalid policy.
@@ -229,7 +230,7 @@ func (s *subject) strategy(ctx context.Context, f *spreadFacts) (*policy.Policy,
 	}
 	for n := range p.Len() {
 		pool := p.Pool(n)
-		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Labels, pool.Base, pool.Weight, pool.Max, pool.MaxShare})
+		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Nodes(), pool.Base, pool.Weight, pool.Max, pool.MaxShare})
 	}
 	f.Policy.Warnings, f.Policy.Preferred = p.Warnings, p.Preferred
 	return p, nil
@@ -238,7 +239,7 @@ func (s *subject) strategy(ctx context.Context, f *spreadFacts) (*policy.Policy,
 // noSeat looks why the pod has no seat.
 func (s *subject) noSeat(ctx context.Context, p *policy.Policy) *noSeat {
 	created := placement.AsCreated(s.view, p.Strategy, s.templateNode())
-	if key, pinned := placement.Pinned(created, p.Strategy, nil); pinned {
+	if key, pinned := placement.Pinned(created, p.Strategy, nodeset.Set{}); pinned {
 		return &noSeat{ChoosesNodesBy: key}
 	}
 	if strings.HasPrefix(s.pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginFull)) {
@@ -371,21 +372,22 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 }
 
 // node looks how the pod is held to the nodes of its pool, which have some labels, and whether it is on one.
-func (s *subject) node(ctx context.Context, f *seatFacts, p *policy.Policy, want labels.Set) error {
-	f.NodeLabels, f.HeldBy, f.Node = want, bySelector, s.pod.Spec.NodeName
-	selector := labels.SelectorFromSet(want)
+func (s *subject) node(ctx context.Context, f *seatFacts, p *policy.Policy, want nodeset.Set) error {
+	f.Set, f.HeldBy, f.Node = want, bySelector, s.pod.Spec.NodeName
 	switch {
 	case p.Preferred:
 		f.HeldBy = byAffinity
-	case !selector.Matches(labels.Set(s.pod.Spec.NodeSelector)):
+	case !nodeset.PinsOf(&s.pod.Spec).AskFor(want):
 		f.HeldBy = byNothing // the node selector of its template is as it was
+	case !want.Equalities():
+		f.HeldBy = byRequired
 	}
 	if f.Node == "" {
 		return nil
 	}
 	node, err := s.reader.Node(ctx, f.Node)
 	if err == nil && node != nil {
-		f.InPool = new(selector.Matches(labels.Set(node.Labels)))
+		f.InPool = new(want.Has(node.Labels))
 	}
 	return readable(err)
 }

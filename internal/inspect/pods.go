@@ -7,11 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
@@ -72,11 +72,10 @@ func stays(pod *corev1.Pod) bool {
 // nodeLabels are the labels of nodes, by name. It is nil where nodes may not be listed.
 type nodeLabels map[string]map[string]string
 
-// with returns the nodes with some labels. Whether there may be others soon is not known.
-func (n nodeLabels) with(selected map[string]string) (nodes []corev1.Node, grows bool) {
-	selector := labels.SelectorFromSet(selected)
+// with returns the nodes of a set. Whether there may be others soon is not known.
+func (n nodeLabels) with(selected nodeset.Set) (nodes []corev1.Node, grows bool) {
 	for name, have := range n {
-		if selector.Matches(labels.Set(have)) {
+		if selected.Has(have) {
 			nodes = append(nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: have}})
 		}
 	}
@@ -95,11 +94,10 @@ func (i *Inspector) nodeLabels(ctx context.Context) (nodeLabels, error) {
 	return out, nil
 }
 
-// have reports whether a node has some labels.
-func (n nodeLabels) have(want labels.Set) bool {
-	selector := labels.SelectorFromSet(want)
+// have reports whether there is a node of a set.
+func (n nodeLabels) have(want nodeset.Set) bool {
 	for _, has := range n {
-		if selector.Matches(labels.Set(has)) {
+		if want.Has(has) {
 			return true
 		}
 	}

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/labels"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
@@ -59,13 +58,9 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 	if err := policy.CompilePolicy(p).Err; err != nil {
 		r.problem(finding.Finding{Reason: finding.InvalidPolicy, Namespace: p.Namespace, Kind: p.Kind, Name: p.Name, Values: finding.Values{Text: oneLine(err)}})
 	}
-	for _, pool := range p.Spec.Pools {
-		selector := labels.Set{}
-		for k, v := range pool.NodeSelector {
-			selector[k] = string(v)
-		}
-		if s.nodes != nil && !s.nodes.have(selector) {
-			out.Note = fmt.Sprintf("no node has the labels of pool %s (%s)", pool.Name, selector)
+	for i := range p.Spec.Pools {
+		if nodes := policy.NodesOf(&p.Spec.Pools[i]); s.nodes != nil && !s.nodes.have(nodes) {
+			out.Note = fmt.Sprintf("no node has the labels of pool %s (%s)", p.Spec.Pools[i].Name, nodes)
 		}
 	}
 	var notes []string

@@ -175,7 +175,7 @@ func (p poolRule) String() string {
 	if p.MaxPercent > 0 {
 		parts = append(parts, fmt.Sprintf("at most %d%% of the pods beyond the bases", p.MaxPercent))
 	}
-	return fmt.Sprintf("%s (%s) has %s", p.Name, p.NodeLabels, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s (%s) has %s", p.Name, p.Set, strings.Join(parts, ", "))
 }
 
 func (f *noSeat) describe(a *Aspect) {
@@ -263,6 +263,7 @@ func (f *shortageFacts) sentence() string {
 func (f *seatFacts) held() string {
 	how := map[holder]string{
 		bySelector: "A node selector holds it there",
+		byRequired: "Its node affinity holds it there",
 		byAffinity: "Its affinity prefers nodes of that pool",
 		byNothing:  "Nothing holds it there, because it was adopted",
 	}[f.HeldBy]
@@ -271,7 +272,7 @@ func (f *seatFacts) held() string {
 	}
 	switch {
 	case f.Node == "":
-		return fmt.Sprintf("%s; it waits for a node with %s", how, f.NodeLabels)
+		return fmt.Sprintf("%s; it waits for a node with %s", how, f.Set)
 	case f.InPool == nil:
 		return how
 	case *f.InPool:

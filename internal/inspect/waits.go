@@ -10,13 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -30,8 +30,8 @@ type cells struct {
 
 func (i *Inspector) newCells() *cells { return &cells{Inspector: i, by: map[string][]corev1.Node{}} }
 
-// nodes returns the nodes with some labels, and false where they may not be read.
-func (c *cells) nodes(ctx context.Context, selected labels.Set) ([]corev1.Node, bool) {
+// nodes returns the nodes of a set, and false where they may not be read.
+func (c *cells) nodes(ctx context.Context, selected nodeset.Set) ([]corev1.Node, bool) {
 	key := selected.String()
 	nodes, known := c.by[key]
 	if !known {
@@ -42,7 +42,7 @@ func (c *cells) nodes(ctx context.Context, selected labels.Set) ([]corev1.Node, 
 			kept.Annotations = world.Pick(n.Annotations, stowage.PeerPodsLimitAnnotation)
 			kept.Status.Allocatable, kept.Status.Conditions = n.Status.Allocatable, n.Status.Conditions
 			nodes = append(nodes, kept)
-		}, client.MatchingLabels(selected))
+		}, client.MatchingLabelsSelector{Selector: selected.Selector()})
 		if err != nil {
 			nodes = nil
 		}
@@ -70,7 +70,7 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 
 // ownLimits names nodes that a peer pod selects and that have a limit of their own, which wins over that of the ConfigMap.
 func (c *cells) ownLimits(ctx context.Context, pod *corev1.Pod) string {
-	nodes, _ := c.nodes(ctx, pod.Spec.NodeSelector)
+	nodes, _ := c.nodes(ctx, nodeset.Set{Labels: pod.Spec.NodeSelector})
 	var names []string
 	for i := range nodes {
 		if _, own := nodes[i].Annotations[stowage.PeerPodsLimitAnnotation]; own && len(names) < mostNamed {
@@ -105,9 +105,9 @@ func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy) (
 		domain = -1
 	}
 	v.Pool = p.Pool(n).Name
-	selected := labels.Set(p.NodeSelector(n, domain))
+	selected := p.Nodes(n, domain)
 	if nodes, readable := c.nodes(ctx, selected); readable && len(nodes) > 0 {
-		answer := nodefit.Judge(pod, nodefit.Volumes{Unknown: len(podstatus.VolumeClaims(&pod.Spec)) > 0}, &nodefit.Cell{Labels: selected, Nodes: nodes, Now: c.Clock.Now()})
+		answer := nodefit.Judge(pod, nodefit.Volumes{Unknown: len(podstatus.VolumeClaims(&pod.Spec)) > 0}, &nodefit.Cell{Set: selected, Nodes: nodes, Now: c.Clock.Now()})
 		if answer.Verdict == nodefit.Never {
 			v.Text, v.Filter = answer.Why, answer.Filter
 			if answer.Filter == nodefit.BySize {
@@ -155,9 +155,9 @@ func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) finding.Value
 	if !seated {
 		return finding.Values{} // the pod template chooses nodes itself
 	}
-	name, selected := p.Pool(n).Name, labels.Set(p.Pool(n).Labels)
+	name, selected := p.Pool(n).Name, p.Nodes(n, -1)
 	if domain, has := p.DomainNamed(pod.Labels[stowage.DomainLabel]); has && p.Domains() != nil && nodes.have(selected) {
-		name, selected = name+" in domain "+pod.Labels[stowage.DomainLabel], p.NodeSelector(n, domain)
+		name, selected = name+" in domain "+pod.Labels[stowage.DomainLabel], p.Nodes(n, domain)
 	}
 	if nodes.have(selected) {
 		return finding.Values{Pool: name}

@@ -11,12 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
@@ -152,7 +152,7 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 		return nil
 	}
 	if p.Layout != nil {
-		if key, pinned := placement.Pinned(pod, p.Strategy, nil); pinned {
+		if key, pinned := placement.Pinned(pod, p.Strategy, nodeset.Set{}); pinned {
 			if p.Distributor == nil || template.Spec.NodeName != "" { // the author of a PodDistributor names the workload, and contradicts himself
 				g.idle = cmp.Or(g.idle, "its pods choose their nodes themselves, by "+key)
 				return nil
@@ -277,7 +277,7 @@ func adoptable(p *policy.Policy, pod *corev1.Pod, node map[string]string) bool {
 
 // pinnedBy returns how a pod that exists chooses its nodes itself, and whether it does.
 func pinnedBy(p *policy.Policy, pod *corev1.Pod) (by string, pinned bool) {
-	return placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nil)
+	return placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nodeset.Set{})
 }
 
 // notePinned counts the pods without a seat that choose their nodes themselves.
@@ -303,13 +303,25 @@ func (all *groups) outsider(p *policy.Policy, seen observed.Owner) string {
 		if !known || pod.Node == "" || has == nil || p.HasNode(pool, has) {
 			continue
 		}
-		for _, key := range p.Keys(pool) {
-			if want := p.Pool(pool).Labels[key]; has[key] != want {
-				return fmt.Sprintf("such as %s on node %s, which has %s=%s and not %s", pod.Name, pod.Node, key, has[key], want)
+		for _, r := range p.Nodes(pool, -1).Requirements() {
+			if !nodeset.Meets(&r, has) {
+				return fmt.Sprintf("such as %s on node %s, %s", pod.Name, pod.Node, lacks(&r, has))
 			}
 		}
 	}
 	return ""
+}
+
+// lacks says what a node has in place of what a requirement asks for.
+func lacks(r *corev1.NodeSelectorRequirement, node map[string]string) string {
+	value, has := node[r.Key]
+	switch {
+	case !has:
+		return fmt.Sprintf("which has no label %s, and the pool has %s", r.Key, nodeset.Text(r))
+	case r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1:
+		return fmt.Sprintf("which has %s=%s and not %s", r.Key, value, r.Values[0])
+	}
+	return fmt.Sprintf("which has %s=%s, and the pool has %s", r.Key, value, nodeset.Text(r))
 }
 
 // adopting returns the pods without a seat that Stowage gives one where they run, as a division counts them.
@@ -320,7 +332,7 @@ func (all *groups) adopting(p *policy.Policy, m *podOwner) (out []division.Pod) 
 			continue
 		}
 		pool := p.PoolOfNode(node)
-		seat := division.Pod{Pool: p.PoolKey(pool), Ready: podstatus.Ready(pod), OnNode: true, Place: node}
+		seat := division.Pod{Pool: p.PoolKey(pool), Ready: podstatus.Ready(pod), OnNode: true, Node: node}
 		if p.Domains() != nil {
 			seat.Domain = p.DomainName(p.DomainOfNode(node))
 		}
@@ -347,7 +359,7 @@ func (i *Inspector) viewOf(p *policy.Policy, nodes nodeLabels) division.View {
 func poolsOf(d *division.Division) (out []Pool) {
 	for _, p := range d.Pools {
 		out = append(out, Pool{
-			Name: p.Name, Labels: labels.Set(p.Labels).String(), Share: math.Round(p.Share*100) / 100, Target: p.Target,
+			Name: p.Name, Labels: p.Nodes.String(), Share: math.Round(p.Share*100) / 100, Target: p.Target,
 			Current: p.Current, Ready: p.Ready, Pending: p.Pending, Outside: p.Outside, Removed: p.Removed, Difference: p.Current - p.Target,
 		})
 		for _, in := range p.Domains() {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
@@ -40,9 +41,9 @@ type Answer struct {
 
 // Cell is what [Judge] reads of a cell.
 type Cell struct {
-	// Labels are those that a seat in the cell has a pod select.
-	Labels map[string]string
-	// Nodes are the nodes with these labels.
+	// Set is what a seat in the cell has a pod select.
+	Set nodeset.Set
+	// Nodes are the nodes of the set.
 	Nodes []corev1.Node
 	// Growing says that a node autoscaler may make a node there for the pod.
 	Growing bool
@@ -157,11 +158,11 @@ func Judge(pod *corev1.Pod, volumes Volumes, cell *Cell) Answer {
 
 // ofNodesToCome says whether nodes that may be made take the pod.
 func (s *subject) ofNodesToCome(unknown Answer) Answer {
-	if contradicts(s.pod, s.cell.Labels) {
+	if contradicts(s.pod, s.cell.Set) {
 		return Answer{Never, ByAffinity, otherNodes}
 	}
 	for _, terms := range s.volumes.Terms {
-		if ReachOf(terms, s.cell.Labels) <= OfNodes {
+		if ReachOf(terms, s.cell.Set) <= OfNodes {
 			return Answer{Never, ByVolume, outOfReach}
 		}
 	}
@@ -340,10 +341,10 @@ func (s *subject) withoutKey(node *corev1.Node) string {
 	return ""
 }
 
-// contradicts reports whether no node with some labels could be one that a pod selects.
-func contradicts(pod *corev1.Pod, labels map[string]string) bool {
+// contradicts reports whether no node of a cell could be one that a pod selects.
+func contradicts(pod *corev1.Pod, cell nodeset.Set) bool {
 	for key, value := range pod.Spec.NodeSelector {
-		if has, known := labels[key]; known && has != value {
+		if cell.Meet(&corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) == nodeset.None {
 			return true
 		}
 	}
@@ -357,7 +358,7 @@ func contradicts(pod *corev1.Pod, labels map[string]string) bool {
 			terms = append(terms, t)
 		}
 	}
-	return len(terms) == 0 || ReachOf(terms, labels) == Elsewhere
+	return len(terms) == 0 || ReachOf(terms, cell) == Elsewhere
 }
 
 // anyIP is the address of a host port that is for all addresses.

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // now is when pods are judged.
@@ -89,8 +91,8 @@ func TestJudge(t *testing.T) {
 	}
 	one := func(change ...func(*corev1.Node)) []corev1.Node { return []corev1.Node{*node(change...)} }
 	zonal := Volumes{Terms: [][]corev1.NodeSelectorTerm{terms("zone=2")}}
-	pool := map[string]string{"pool": "b"}
-	inZone := map[string]string{"pool": "b", "zone": "1"}
+	pool := nodeset.Set{Labels: map[string]string{"pool": "b"}}
+	inZone := nodeset.Set{Labels: map[string]string{"pool": "b", "zone": "1"}}
 	for name, tc := range map[string]struct {
 		pod     *corev1.Pod
 		volumes Volumes
@@ -115,10 +117,10 @@ func TestJudge(t *testing.T) {
 		"its own name":                         {seated(func(p *corev1.Pod) { p.Spec.NodeName = "n" }), Volumes{}, Cell{Nodes: one()}, Full, ""},
 		"another cell's node":                  {seated(), Volumes{}, Cell{Nodes: one(label("pool", "a"))}, Never, ByAffinity},
 		"a selector, and one may be made":      {seated(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), Volumes{}, Cell{Nodes: one(), Growing: true}, Full, ""},
-		"the cell's labels contradict it":      {seated(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), Volumes{}, Cell{Labels: inZone, Growing: true}, Never, ByAffinity},
-		"they contradict one of its terms":     {seated(requires(terms("zone=2", "zone=1")...)), Volumes{}, Cell{Labels: inZone}, Full, ""},
-		"they contradict each of its terms":    {seated(requires(terms("zone=2", "!zone=1")...)), Volumes{}, Cell{Labels: inZone}, Never, ByAffinity},
-		"its terms are empty":                  {seated(requires(corev1.NodeSelectorTerm{})), Volumes{}, Cell{Labels: inZone}, Never, ByAffinity},
+		"the cell's labels contradict it":      {seated(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), Volumes{}, Cell{Set: inZone, Growing: true}, Never, ByAffinity},
+		"they contradict one of its terms":     {seated(requires(terms("zone=2", "zone=1")...)), Volumes{}, Cell{Set: inZone}, Full, ""},
+		"they contradict each of its terms":    {seated(requires(terms("zone=2", "!zone=1")...)), Volumes{}, Cell{Set: inZone}, Never, ByAffinity},
+		"its terms are empty":                  {seated(requires(corev1.NodeSelectorTerm{})), Volumes{}, Cell{Set: inZone}, Never, ByAffinity},
 		"it is too large":                      {seated(cpu("5")), Volumes{}, Cell{Nodes: one()}, Never, BySize},
 		"it is too large, where pods ran":      {seated(cpu("5")), Volumes{}, Cell{Nodes: one(), Proven: true}, Never, BySize},
 		"a device that no node has":            {seated(gpu), Volumes{}, Cell{Nodes: one(made(startsFor))}, Never, BySize},
@@ -126,9 +128,9 @@ func TestJudge(t *testing.T) {
 		"too large for a new node":             {seated(cpu("5")), Volumes{}, Cell{Nodes: one(made(0))}, Never, BySize},
 		"its volume is in another zone":        {seated(), zonal, Cell{Nodes: one()}, Never, ByVolume},
 		"its volume is here":                   {seated(), zonal, Cell{Nodes: in("2"), Pods: []corev1.Pod{}}, Takes, ""},
-		"its volume may be here, without node": {seated(), zonal, Cell{Labels: pool}, Full, ""},
-		"its volume is not, without a node":    {seated(), zonal, Cell{Labels: inZone}, Never, ByVolume},
-		"a volume of a node that is gone":      {seated(), Volumes{Terms: [][]corev1.NodeSelectorTerm{terms("kubernetes.io/hostname=x")}}, Cell{Labels: pool}, Never, ByVolume},
+		"its volume may be here, without node": {seated(), zonal, Cell{Set: pool}, Full, ""},
+		"its volume is not, without a node":    {seated(), zonal, Cell{Set: inZone}, Never, ByVolume},
+		"a volume of a node that is gone":      {seated(), Volumes{Terms: [][]corev1.NodeSelectorTerm{terms("kubernetes.io/hostname=x")}}, Cell{Set: pool}, Never, ByVolume},
 		"a volume that is not known":           {seated(), Volumes{Unknown: true}, Cell{Nodes: one()}, Unknown, ByVolume},
 		"that, and a taint":                    {seated(), Volumes{Unknown: true}, Cell{Nodes: one(taint("gpu"))}, Never, ByTaint},
 		"that, without a node":                 {seated(), Volumes{Unknown: true}, Cell{}, Unknown, ByVolume},
@@ -212,7 +214,7 @@ func cells(nodes, of int) []Cell {
 	out := make([]Cell, of)
 	for i := range nodes {
 		at := &out[i%of]
-		at.Labels = map[string]string{"pool": "b", "cell": strconv.Itoa(i % of)}
+		at.Set = nodeset.Set{Labels: map[string]string{"pool": "b", "cell": strconv.Itoa(i % of)}}
 		at.Nodes = append(at.Nodes, *node(named(strconv.Itoa(i)), label("cell", strconv.Itoa(i%of)), taint("gpu")))
 	}
 	return out

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // zoneLabels are the labels of a volume that the scheduler's filter VolumeZone compares, with the keys that nodes have.
@@ -75,8 +77,8 @@ const (
 	Everywhere
 )
 
-// ReachOf returns whether nodes with the labels of a cell reach a volume with some terms, as far as these labels show it.
-func ReachOf(terms []corev1.NodeSelectorTerm, cell map[string]string) Reach {
+// ReachOf returns whether the nodes of a cell reach a volume with some terms, as far as the cell's labels show it.
+func ReachOf(terms []corev1.NodeSelectorTerm, cell nodeset.Set) Reach {
 	if len(terms) == 0 {
 		return Everywhere
 	}
@@ -92,35 +94,22 @@ func ReachOf(terms []corev1.NodeSelectorTerm, cell map[string]string) Reach {
 }
 
 // reachBy returns what one requirement says: see [ReachOf].
-func reachBy(r *corev1.NodeSelectorRequirement, cell map[string]string) Reach {
-	value, has := cell[r.Key]
-	if !has && zoneOfDriver(r.Key) {
-		value, has = cell[corev1.LabelTopologyZone]
-	}
-	if !has {
-		if r.Key == corev1.LabelHostname {
+func reachBy(r *corev1.NodeSelectorRequirement, cell nodeset.Set) Reach {
+	if !cell.Names(r.Key) {
+		switch {
+		case zoneOfDriver(r.Key) && cell.Names(corev1.LabelTopologyZone):
+			r = &corev1.NodeSelectorRequirement{Key: corev1.LabelTopologyZone, Operator: r.Operator, Values: r.Values}
+		case r.Key == corev1.LabelHostname:
 			return OfNodes
 		}
-		return Perhaps
 	}
-	switch r.Operator {
-	case corev1.NodeSelectorOpIn:
-		has = slices.Contains(r.Values, value)
-	case corev1.NodeSelectorOpNotIn:
-		has = !slices.Contains(r.Values, value)
-	case corev1.NodeSelectorOpDoesNotExist:
-		has = false
-	}
-	if has {
-		return Everywhere
-	}
-	return Elsewhere
+	return map[nodeset.Answer]Reach{nodeset.None: Elsewhere, nodeset.Some: Perhaps, nodeset.All: Everywhere}[cell.Meet(r)]
 }
 
-// Reaches reports whether nodes with the labels of a cell may reach a volume with some terms. Where the labels leave that open, the cell's nodes
+// Reaches reports whether nodes of a cell may reach a volume with some terms. Where the cell's labels leave that open, its nodes
 // show it. NodesWith returns them, and whether there may be others soon; it is nil where nodes are not known. Then it may be so, as where
 // the cell has no node yet. But a volume of certain nodes is nowhere else.
-func Reaches(terms []corev1.NodeSelectorTerm, cell map[string]string, nodesWith func(labels map[string]string) (nodes []corev1.Node, grows bool)) bool {
+func Reaches(terms []corev1.NodeSelectorTerm, cell nodeset.Set, nodesWith func(nodeset.Set) (nodes []corev1.Node, grows bool)) bool {
 	reach := ReachOf(terms, cell)
 	if reach == Elsewhere || reach == Everywhere || nodesWith == nil {
 		return reach > OfNodes
@@ -147,7 +136,7 @@ func TermsOf(volumes []corev1.PersistentVolume) (terms [][]corev1.NodeSelectorTe
 }
 
 // ReachesAll is [Reaches] for each of several volumes.
-func ReachesAll(volumes [][]corev1.NodeSelectorTerm, cell map[string]string, nodesWith func(labels map[string]string) (nodes []corev1.Node, grows bool)) bool {
+func ReachesAll(volumes [][]corev1.NodeSelectorTerm, cell nodeset.Set, nodesWith func(nodeset.Set) (nodes []corev1.Node, grows bool)) bool {
 	return !slices.ContainsFunc(volumes, func(terms []corev1.NodeSelectorTerm) bool { return !Reaches(terms, cell, nodesWith) })
 }
 

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // need parses a requirement: key=a,b for In, key for Exists, and !key=a for NotIn.
@@ -136,14 +138,14 @@ func TestReachOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, v, _ := strings.Cut(tc.cell, "=")
-			if got := ReachOf(tc.terms, map[string]string{k: v}); got != tc.want {
+			if got := ReachOf(tc.terms, nodeset.Set{Labels: map[string]string{k: v}}); got != tc.want {
 				t.Errorf("it is %d, want %d", got, tc.want)
 			}
 		})
 	}
 	absent := terms("pool")
 	absent[0].MatchExpressions[0].Operator = corev1.NodeSelectorOpDoesNotExist
-	if got := ReachOf(absent, map[string]string{"pool": "a"}); got != Elsewhere {
+	if got := ReachOf(absent, nodeset.Set{Labels: map[string]string{"pool": "a"}}); got != Elsewhere {
 		t.Errorf("without a label that the cell has: %d", got)
 	}
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{zone: "a"}}}

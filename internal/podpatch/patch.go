@@ -135,8 +135,31 @@ func (d *differ) affinity(before, after *Affinity) {
 	case before.NodeAffinity == nil:
 		d.add("add", path+"/nodeAffinity", after.NodeAffinity)
 	default:
+		d.required(path+"/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution",
+			before.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution, after.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		diffList(d, path+"/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution",
 			before.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, after.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+}
+
+// required patches a required node affinity. Of terms that stay, only lists that have grown are patched.
+func (d *differ) required(path string, before, after *corev1.NodeSelector) {
+	switch {
+	case reflect.DeepEqual(before, after):
+	case after == nil:
+		d.add("remove", path, nil)
+	case before == nil || len(before.NodeSelectorTerms) != len(after.NodeSelectorTerms):
+		d.add("add", path, after)
+	default:
+		for i := range after.NodeSelectorTerms {
+			was, is := before.NodeSelectorTerms[i].MatchExpressions, after.NodeSelectorTerms[i].MatchExpressions
+			at := fmt.Sprintf("%s/nodeSelectorTerms/%d/matchExpressions", path, i)
+			if len(is) < len(was) {
+				d.add("add", at, is) // in place of the list that is there
+			} else {
+				diffList(d, at, was, is)
+			}
+		}
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // Pod is the part of a v1.Pod that Stowage reads. Everything else in a pod,
@@ -188,6 +190,7 @@ func (p *Pod) Clone() *Pod {
 		if na := a.NodeAffinity; na != nil {
 			n := *na
 			n.PreferredDuringSchedulingIgnoredDuringExecution = slices.Clone(n.PreferredDuringSchedulingIgnoredDuringExecution)
+			// The required terms are replaced as a whole where they change.
 			c.Spec.Affinity.NodeAffinity = &n
 		}
 	}
@@ -260,15 +263,34 @@ func (p *Pod) AddToleration(t corev1.Toleration) {
 	}
 }
 
-// AddPreference adds a preference for nodes, unless the pod has it.
-func (p *Pod) AddPreference(term corev1.PreferredSchedulingTerm) {
+// nodeAffinity returns the pod's, making it where there is none.
+func (p *Pod) nodeAffinity() *corev1.NodeAffinity {
 	if p.Spec.Affinity == nil {
 		p.Spec.Affinity = &Affinity{}
 	}
 	if p.Spec.Affinity.NodeAffinity == nil {
 		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	list := &p.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	return p.Spec.Affinity.NodeAffinity
+}
+
+// Require has the pod run only on nodes that meet some requirements, beside what it requires already: see [nodeset.Require].
+func (p *Pod) Require(requirements []corev1.NodeSelectorRequirement) {
+	required := &p.nodeAffinity().RequiredDuringSchedulingIgnoredDuringExecution
+	*required = nodeset.Require(*required, requirements)
+}
+
+// Unrequire takes some requirements on nodes from the pod: see [nodeset.Without].
+func (p *Pod) Unrequire(drop func(*corev1.NodeSelectorRequirement) bool) {
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		required := &a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		*required = nodeset.Without(*required, drop)
+	}
+}
+
+// AddPreference adds a preference for nodes, unless the pod has it.
+func (p *Pod) AddPreference(term corev1.PreferredSchedulingTerm) {
+	list := &p.nodeAffinity().PreferredDuringSchedulingIgnoredDuringExecution
 	if !slices.ContainsFunc(*list, func(have corev1.PreferredSchedulingTerm) bool { return reflect.DeepEqual(have, term) }) {
 		*list = append(*list, term)
 	}

@@ -8,6 +8,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
@@ -61,7 +62,7 @@ func (p *Preview) misfits(ctx context.Context, pods []Admitted) (texts []string,
 			continue
 		}
 		at := sequence.Cell{Pool: pool, Domain: domain}
-		if why := p.judge(a.Pod, found.CellSelector(at)); why != "" {
+		if why := p.judge(a.Pod, found.NodesOf(at)); why != "" {
 			texts = append(texts, fmt.Sprintf("%s: no node of pool %s in the input takes its pods: %s", a.Workload, spill.PlaceOf(found.Whole(), at), why))
 		}
 	}
@@ -69,9 +70,9 @@ func (p *Preview) misfits(ctx context.Context, pods []Admitted) (texts []string,
 }
 
 // judge says why no node of a cell could take a pod that has a seat there, or "".
-func (p *Preview) judge(pod *corev1.Pod, cell map[string]string) string {
+func (p *Preview) judge(pod *corev1.Pod, cell nodeset.Set) string {
 	nodes, grows := p.in.nodesWith(cell)
-	answer := nodefit.Judge(pod, nodefit.Volumes{}, &nodefit.Cell{Labels: cell, Nodes: nodes, Growing: grows})
+	answer := nodefit.Judge(pod, nodefit.Volumes{}, &nodefit.Cell{Set: cell, Nodes: nodes, Growing: grows})
 	if answer.Verdict != nodefit.Never {
 		return ""
 	}

@@ -10,7 +10,6 @@ import (
 	"text/tabwriter"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -88,7 +87,7 @@ func (p *Plan) seats() report.Seats {
 
 // labelsOf are the node labels of a cell. Those of a pool that is divided stand at its first domain.
 func (p *Plan) labelsOf(in cell) string {
-	set := labels.Set(p.Policy.Strategy.Pool(in.pool).Labels).String()
+	set := p.Policy.Nodes(in.pool, -1).String()
 	switch {
 	case in.domain < 0:
 		return set
@@ -168,7 +167,7 @@ func (v *Preview) Plans(ctx context.Context, pods []Admitted) ([]Plan, error) {
 func poolOf(a *Admitted, p *policy.Policy) (pool, domain int) {
 	if chosen := a.Result.Pool(); chosen != nil {
 		if pool, ok := p.PoolNamed(chosen.Name); ok {
-			return pool, p.DomainOfNode(chosen.Labels)
+			return pool, p.DomainOfNode(chosen.Nodes.Labels)
 		}
 	}
 	return -1, -1
@@ -250,7 +249,7 @@ func domainsOf(p *policy.Policy, pool int, seats int64) string {
 }
 
 func poolText(p *sequence.Pool) string {
-	text := fmt.Sprintf("%s (%s): base %d, weight %d", p.Name, labels.Set(p.Labels), p.Base, p.Weight)
+	text := fmt.Sprintf("%s (%s): base %d, weight %d", p.Name, p.Nodes(), p.Base, p.Weight)
 	if p.Max > 0 {
 		text += fmt.Sprintf(", at most %d", p.Max)
 	}

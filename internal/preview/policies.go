@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -92,7 +91,7 @@ func (l *loader) pools(where string, s *sequence.Strategy) {
 	for i := range s.Len() {
 		pool := s.Pool(i)
 		if !slices.ContainsFunc(l.in.Objects.Nodes, func(n corev1.Node) bool { return s.HasNode(i, n.Labels) }) {
-			l.warn("%s: no Node of the input has the labels of pool %s (%s)", where, pool.Name, labels.Set(pool.Labels))
+			l.warn("%s: no Node of the input has the labels of pool %s (%s)", where, pool.Name, pool.Nodes())
 		}
 	}
 }

@@ -2,13 +2,13 @@ package preview
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
 	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -62,11 +62,10 @@ func New(in *Inputs, s Settings) *Preview {
 	return p
 }
 
-// nodesWith returns the nodes with some labels, and whether a node autoscaler made one of them.
-func (in *Inputs) nodesWith(selected map[string]string) (nodes []corev1.Node, grows bool) {
-	selector := labels.SelectorFromSet(selected)
+// nodesWith returns the nodes of a set, and whether a node autoscaler made one of them.
+func (in *Inputs) nodesWith(selected nodeset.Set) (nodes []corev1.Node, grows bool) {
 	for i := range in.Objects.Nodes {
-		if selector.Matches(labels.Set(in.Objects.Nodes[i].Labels)) {
+		if selected.Has(in.Objects.Nodes[i].Labels) {
 			nodes = append(nodes, in.Objects.Nodes[i])
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/report"
@@ -224,5 +223,5 @@ func pool(res *pipeline.Result) string {
 	if p == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%s (%s)", p.Name, labels.Set(p.Labels))
+	return fmt.Sprintf("%s (%s)", p.Name, p.Nodes)
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -82,7 +83,7 @@ func whyUnseated(a *Admitted, found *policy.Policy) string {
 	if found.Nowhere() {
 		return "its pods can run in none of its pools"
 	}
-	if key, pinned := placement.Pinned(podpatch.FromPod(a.Pod), found.Strategy, nil); pinned {
+	if key, pinned := placement.Pinned(podpatch.FromPod(a.Pod), found.Strategy, nodeset.Set{}); pinned {
 		return fmt.Sprintf("the pod chooses its nodes itself, by %s, so it has no seat", key)
 	}
 	if len(a.Result.Warnings) > 0 {

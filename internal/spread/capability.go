@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/capability"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/admit"
@@ -92,8 +93,8 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 
 	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock), Unsettled: h.Unsettled}
 	if h.Nodes {
-		decides.Nodes = func(labels map[string]string) ([]corev1.Node, bool) {
-			nodes := h.World.NodesWith(context.WithoutCancel(ctx), labels)
+		decides.Nodes = func(of nodeset.Set) ([]corev1.Node, bool) {
+			nodes := h.World.NodesWith(context.WithoutCancel(ctx), of)
 			return nodes, karpenter.Made(nodes)
 		}
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -393,6 +394,9 @@ func TestGateRights(t *testing.T) {
 		}}}
 	})[0]
 	const ungate = `"schedulingGates":[{"$patch":"delete","name":"stowage.dev/seat"}]`
+	required := func(terms string) string {
+		return `{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[` + terms + `]}}},` + ungate + `}}`
+	}
 	for name, tc := range map[string]struct {
 		patch   string
 		allowed bool
@@ -405,7 +409,11 @@ func TestGateRights(t *testing.T) {
 		"a seat that leaves the gate": {`{"spec":{"nodeSelector":{"type":"spot"}}}`, false},
 		"another gate":                {`{"spec":{"schedulingGates":[{"$patch":"delete","name":"example.com/first"}]}}`, false},
 		"all gates":                   {`{"spec":{"schedulingGates":null}}`, false},
-		"a further requirement":       {`{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"disk","operator":"Exists"},{"key":"type","operator":"Exists"}]}]}}},` + ungate + `}}`, false},
+		"a pool of expressions":       {required(`{"matchExpressions":[{"key":"disk","operator":"Exists"},{"key":"type","operator":"DoesNotExist"}]}`), true},
+		"one without the gate":        {strings.ReplaceAll(required(`{"matchExpressions":[{"key":"disk","operator":"Exists"},{"key":"type","operator":"DoesNotExist"}]}`), ","+ungate, ""), false},
+		"a requirement replaced":      {required(`{"matchExpressions":[{"key":"type","operator":"DoesNotExist"}]}`), false},
+		"an alternative":              {required(`{"matchExpressions":[{"key":"disk","operator":"Exists"}]},{"matchExpressions":[{"key":"type","operator":"DoesNotExist"}]}`), false},
+		"a node":                      {required(`{"matchExpressions":[{"key":"disk","operator":"Exists"}],"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]}`), false},
 		"another image":               {`{"spec":{"containers":[{"name":"c","image":"other"}],` + ungate + `}}`, false},
 		"a deadline":                  {`{"spec":{"activeDeadlineSeconds":1,` + ungate + `}}`, false},
 		"another label":               {`{"metadata":{"labels":{"app":"other"}},"spec":{` + ungate + `}}`, false},
@@ -415,6 +423,39 @@ func TestGateRights(t *testing.T) {
 		err := own.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(tc.patch)), client.DryRunAll)
 		if refused := apierrors.IsForbidden(err) || apierrors.IsInvalid(err); tc.allowed && err != nil || !tc.allowed && !refused {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	// Terms are alternatives: each gets the pool's requirements, and no others. An empty one matches nothing, and stays so.
+	const name, disk, pool, other = `"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]`, `{"key":"disk","operator":"Exists"}`, `{"key":"type","operator":"DoesNotExist"}`, `{"key":"gpu","operator":"Exists"}`
+	for was, cases := range map[string]map[string]bool{
+		"": {
+			`{"matchExpressions":[` + pool + `]}`:                                      true,
+			`{"matchExpressions":[` + pool + `]},{"matchExpressions":[` + other + `]}`: false,
+			`{"matchExpressions":[` + pool + `],` + name + `}`:                         false,
+		},
+		`{"matchExpressions":[` + disk + `]},{},{` + name + `}`: {
+			`{"matchExpressions":[` + disk + `,` + pool + `]},{},{"matchExpressions":[` + pool + `],` + name + `}`:                                  true,
+			`{"matchExpressions":[` + disk + `,` + pool + `,` + other + `]},{},{"matchExpressions":[` + pool + `,` + other + `],` + name + `}`:      true,
+			`{"matchExpressions":[` + disk + `,` + pool + `]},{},{` + name + `}`:                                                                    false,
+			`{"matchExpressions":[` + disk + `]},{},{"matchExpressions":[` + pool + `],` + name + `}`:                                               false,
+			`{"matchExpressions":[` + disk + `,` + pool + `]},{"matchExpressions":[` + pool + `]},{"matchExpressions":[` + pool + `],` + name + `}`: false,
+			`{"matchExpressions":[` + disk + `,` + pool + `]},{},{"matchExpressions":[` + other + `],` + name + `}`:                                 false,
+			`{"matchExpressions":[` + disk + `,` + pool + `]},{"matchExpressions":[` + pool + `],` + name + `}`:                                     false,
+		},
+	} {
+		pod := &newTenant(t).undecidable(t, 1, func(spec *corev1.PodSpec) {
+			gated(spec)
+			if was != "" {
+				spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{}}}
+				must(t, json.Unmarshal([]byte("["+was+"]"), &spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms))
+			}
+		})[0]
+		for terms, allowed := range cases {
+			err := own.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(required(terms))), client.DryRunAll)
+			if refused := apierrors.IsForbidden(err) || apierrors.IsInvalid(err); allowed && err != nil || !allowed && !refused {
+				t.Errorf("%s in place of %q: %v", terms, was, err)
+			}
 		}
 	}
 	judged(t, own.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"schedulingGates":null}}`)), client.DryRunAll), false)

@@ -140,7 +140,7 @@ func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *
 			return 0, fmt.Errorf("pod %s is not ready", p.Name)
 		}
 		for pool := range s.Len() {
-			if hasLabels(nodes[p.Spec.NodeName], s.Pool(pool).Labels) {
+			if s.HasNode(pool, nodes[p.Spec.NodeName]) {
 				onNodes[pool]++
 			}
 		}
@@ -165,15 +165,6 @@ func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *
 		}
 	}
 	return elsewhere, nil
-}
-
-func hasLabels(have, want map[string]string) bool {
-	for k, v := range want {
-		if have[k] != v {
-			return false
-		}
-	}
-	return true
 }
 
 // Spreads waits until an app's pods are divided as the strategy demands.

@@ -1,8 +1,7 @@
 package v1alpha1
 
 import (
-	"maps"
-
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -140,8 +139,15 @@ type PoolRoom struct {
 	//
 	// +optional
 	Domain string `json:"domain,omitempty"`
-	// NodeLabel is the labels of the pool's nodes. They identify the pool.
-	NodeLabel map[string]string `json:"nodeLabel"`
+	// NodeLabel and MatchExpressions say which nodes the pool has. They identify it.
+	//
+	// +optional
+	NodeLabel map[string]string `json:"nodeLabel,omitempty"`
+	// MatchExpressions are those of the requirements that are no equality.
+	//
+	// +optional
+	// +listType=atomic
+	MatchExpressions []corev1.NodeSelectorRequirement `json:"matchExpressions,omitempty"`
 	// Phase says what is known about the room.
 	Phase PoolPhase `json:"phase"`
 	// Epoch counts how often Max was set anew because pods waited too long.
@@ -183,8 +189,15 @@ type PoolRoom struct {
 type UnsuitablePool struct {
 	// Name is the pool's name when the entry was written.
 	Name string `json:"name"`
-	// NodeLabel is the labels of the pool's nodes. They identify the pool.
-	NodeLabel map[string]string `json:"nodeLabel"`
+	// NodeLabel and MatchExpressions say which nodes the pool has. They identify it.
+	//
+	// +optional
+	NodeLabel map[string]string `json:"nodeLabel,omitempty"`
+	// MatchExpressions are those of the requirements that are no equality.
+	//
+	// +optional
+	// +listType=atomic
+	MatchExpressions []corev1.NodeSelectorRequirement `json:"matchExpressions,omitempty"`
 	// Domain is the domain, such as a zone, that the entry is about. It is empty where the policy divides pools over no domains.
 	//
 	// +optional
@@ -199,16 +212,6 @@ type UnsuitablePool struct {
 	Why string `json:"why"`
 }
 
-// Is reports whether the entry is about a pool with some labels of its nodes, or about a domain of it.
-func (u *UnsuitablePool) Is(labels map[string]string, domain string) bool {
-	return u.Domain == domain && maps.Equal(u.NodeLabel, labels)
-}
-
-// Is is [UnsuitablePool.Is].
-func (p *ProvenPool) Is(labels map[string]string, domain string) bool {
-	return p.Domain == domain && maps.Equal(p.NodeLabel, labels)
-}
-
 // Place names the pool, with the domain.
 func (u *UnsuitablePool) Place() string {
 	if u.Domain == "" {
@@ -219,8 +222,15 @@ func (u *UnsuitablePool) Place() string {
 
 // ProvenPool is a pool, or a domain of it, in which pods of the workload had nodes.
 type ProvenPool struct {
-	// NodeLabel is the labels of the pool's nodes. They identify the pool.
-	NodeLabel map[string]string `json:"nodeLabel"`
+	// NodeLabel and MatchExpressions say which nodes the pool has. They identify it.
+	//
+	// +optional
+	NodeLabel map[string]string `json:"nodeLabel,omitempty"`
+	// MatchExpressions are those of the requirements that are no equality.
+	//
+	// +optional
+	// +listType=atomic
+	MatchExpressions []corev1.NodeSelectorRequirement `json:"matchExpressions,omitempty"`
 	// Domain is the domain, such as a zone, that the entry is about. It is empty where the policy divides pools over no domains.
 	//
 	// +optional

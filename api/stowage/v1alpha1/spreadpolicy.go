@@ -67,7 +67,7 @@ type ClusterSpreadPolicySpec struct {
 
 // SpreadPolicySpec says which workloads, and how their pods are divided.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.across) || self.pools.all(p, !(self.across.topologyKey in p.nodeSelector))",message="across.topologyKey is a key of a pool's nodeSelector; a pool is divided over domains by a label that its nodeSelector does not have"
+// +kubebuilder:validation:XValidation:rule="!has(self.across) || self.pools.all(p, !(has(p.nodeSelector) && self.across.topologyKey in p.nodeSelector) && !(has(p.matchExpressions) && p.matchExpressions.exists(e, e.key == self.across.topologyKey)))",message="across.topologyKey is a key of a pool's nodeSelector or matchExpressions; a pool is divided over domains by a label that it does not name"
 type SpreadPolicySpec struct {
 	// Mode is Audit, which counts what Enforce would do and changes nothing, or Enforce. A policy in Audit never wins over another
 	// one.
@@ -101,7 +101,7 @@ type SpreadPolicySpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.?weight.orValue(0) > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
-	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.nodeSelector == p.nodeSelector))",message="two pools have the same nodeSelector; join them into one and add up their weights"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, has(p.matchExpressions) || self.exists_one(q, !has(q.matchExpressions) && q.nodeSelector == p.nodeSelector))",message="two pools have the same nodeSelector; join them into one and add up their weights"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.name == p.name))",message="two pools have the same name"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.?weight.orValue(0) == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.?weight.orValue(0) > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || self.exists(p, p.?weight.orValue(0) > 0 && !(has(p.maxReplicas) && type(p.maxReplicas) in [string]))",message="the maxReplicas of each pool with a weight is a percentage; at least one pool with a weight has none, or a number"
@@ -208,8 +208,15 @@ type OwnerKind struct {
 
 // PolicyPool is a set of nodes and its part of the pods.
 //
+// +kubebuilder:validation:XValidation:rule="has(self.nodeSelector) || has(self.matchExpressions)",message="a pool has a nodeSelector or matchExpressions, which say what labels its nodes have"
+// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator != 'DoesNotExist' || !(has(self.nodeSelector) && e.key in self.nodeSelector) && !self.matchExpressions.exists(f, f.key == e.key && f.operator in ['In', 'Exists', 'Gt', 'Lt']))",message="the pool has no nodes, because it asks for a label and for its absence; remove one of the two"
+// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || !has(self.nodeSelector) || self.matchExpressions.all(e, !(e.key in self.nodeSelector) || e.operator == 'Exists' || (e.operator == 'In' ? self.nodeSelector[e.key] in e.values : e.operator == 'NotIn' ? !(self.nodeSelector[e.key] in e.values) : true))",message="the pool has no nodes, because matchExpressions exclude the value of a label of its nodeSelector; remove one of the two"
+// +kubebuilder:validation:XValidation:rule="!has(self.podLabels) || self.podLabels.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of podLabels is no label key; it is like tier or example.com/tier"
+// +kubebuilder:validation:XValidation:rule="!has(self.podLabels) || self.podLabels.all(k, !k.matches('^([-a-z0-9.]*[.])?(kubernetes[.]io|k8s[.]io|stowage[.]dev|flexdaemonsets[.]xai)/') && !(k in ['mutated-by', 'pod-template-hash', 'controller-revision-hash']))",message="a key of podLabels is one of Kubernetes, of its controllers or of Stowage, which a pool may not set"
+// +kubebuilder:validation:XValidation:rule="!has(self.podAnnotations) || self.podAnnotations.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of podAnnotations is no annotation key; it is like tier or example.com/tier"
+// +kubebuilder:validation:XValidation:rule="!has(self.podAnnotations) || self.podAnnotations.all(k, !k.matches('^([-a-z0-9.]*[.])?(kubernetes[.]io|k8s[.]io|stowage[.]dev|flexdaemonsets[.]xai|katacontainers[.]config[.]hypervisor)/?') && !k.startsWith('io.katacontainers.') && !(k in ['mutated-by', 'UseCustomKubeScheduler', 'CustomPodScheduleStrategy', 'custom-pod-schedule-strategy']))",message="a key of podAnnotations is one of Kubernetes, of Kata Containers or of Stowage, which a pool may not set"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || type(self.maxReplicas) in [string] || self.?base.orValue(0) <= self.maxReplicas",message="base is above maxReplicas"
-// +kubebuilder:validation:XValidation:rule="self.nodeSelector.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeSelector is no label key; it is like nodesize or karpenter.sh/capacity-type"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodeSelector) || self.nodeSelector.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeSelector is no label key; it is like nodesize or karpenter.sh/capacity-type"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.operator) || size(t.operator) == 0 || t.operator in ['Equal', 'Exists'])",message="a toleration's operator is Equal or Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, has(t.key) && size(t.key) > 0 || has(t.operator) && t.operator == 'Exists')",message="a toleration without a key has the operator Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.effect) || size(t.effect) == 0 || t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a toleration's effect is NoSchedule, PreferNoSchedule or NoExecute"
@@ -222,11 +229,21 @@ type PolicyPool struct {
 	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// NodeSelector is the labels of the pool's nodes. A node belongs to the pool if it has all of them.
+	// NodeSelector is the labels of the pool's nodes. A node belongs to the pool if it has all of them, and meets MatchExpressions. A node of
+	// several pools belongs to the first of them.
 	//
+	// +optional
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=16
-	NodeSelector map[string]versprei.LabelValue `json:"nodeSelector"`
+	NodeSelector map[string]versprei.LabelValue `json:"nodeSelector,omitempty"`
+
+	// MatchExpressions are requirements on the labels of the pool's nodes, beside nodeSelector, such as that a label is missing. All of them hold.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	MatchExpressions []versprei.NodeRequirement `json:"matchExpressions,omitempty"`
 
 	// Base is how many pods of each workload go to this pool before any weight counts. Without it, none.
 	//
@@ -272,6 +289,35 @@ type PolicyPool struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Tolerations []versprei.Toleration `json:"tolerations,omitempty"`
+
+	// PodLabels are added to new pods of this pool that lack them. A key that the selector of the pods' owner names is not added, because the owner
+	// would lose the pod.
+	//
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	PodLabels map[string]versprei.LabelValue `json:"podLabels,omitempty"`
+
+	// PodAnnotations are added to new pods of this pool that lack them.
+	//
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	PodAnnotations map[string]versprei.AnnotationValue `json:"podAnnotations,omitempty"`
+
+	// PriorityClassName is the PriorityClass of new pods of this pool, in place of the one that they have. While there is no such class, they
+	// keep theirs. Pods of a scheduling group keep theirs, too.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// TerminationGracePeriodSeconds is how long new pods of this pool may take to end, in seconds, if that is shorter than what they have.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 }
 
 // The condition types of a policy, as kstatus reads them.

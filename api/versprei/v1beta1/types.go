@@ -1,6 +1,7 @@
 package v1beta1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -31,7 +32,7 @@ type PodDistributor struct {
 
 // PodDistributorSpec says which workload, and how its pods are divided.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.across) || self.distribution.all(p, !(self.across.topologyKey in p.nodeLabel))",message="across.topologyKey is a key of a pool's nodeLabel; a pool is divided over domains by a label that its nodeLabel does not have"
+// +kubebuilder:validation:XValidation:rule="!has(self.across) || self.distribution.all(p, !(has(p.nodeLabel) && self.across.topologyKey in p.nodeLabel) && !(has(p.matchExpressions) && p.matchExpressions.exists(e, e.key == self.across.topologyKey)))",message="across.topologyKey is a key of a pool's nodeLabel or matchExpressions; a pool is divided over domains by a label that it does not name"
 type PodDistributorSpec struct {
 	// Distribution is the node pools. Bases are filled first, in this order; the
 	// other pods are divided by weight.
@@ -40,7 +41,7 @@ type PodDistributorSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.exists(p, p.?weight.orValue(0) > 0)",message="every weight is 0, so that most pods would have no pool; give at least one pool a weight from 1 to 100"
-	// +kubebuilder:validation:XValidation:rule="self.all(p, self.exists_one(q, q.nodeLabel == p.nodeLabel))",message="two pools have the same nodeLabel; join them into one and add up their weights"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, has(p.matchExpressions) || self.exists_one(q, !has(q.matchExpressions) && q.nodeLabel == p.nodeLabel))",message="two pools have the same nodeLabel; join them into one and add up their weights"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.name) || self.exists_one(q, has(q.name) && q.name == p.name))",message="two pools have the same name"
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.?weight.orValue(0) == 0 || !has(p.spill) || !has(p.spill.maxSpill)) || self.filter(p, p.?weight.orValue(0) > 0).size() >= 2",message="spill.maxSpill needs another pool with a weight; give one a weight from 1 to 100, or remove maxSpill"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(p, has(p.maxReplicas) && type(p.maxReplicas) in [string]) || self.exists(p, p.?weight.orValue(0) > 0 && !(has(p.maxReplicas) && type(p.maxReplicas) in [string]))",message="the maxReplicas of each pool with a weight is a percentage; at least one pool with a weight has none, or a number"
@@ -73,8 +74,15 @@ type PodDistributorSpec struct {
 
 // Pool is a set of nodes and its part of the pods.
 //
+// +kubebuilder:validation:XValidation:rule="has(self.nodeLabel) || has(self.matchExpressions)",message="a pool has a nodeLabel or matchExpressions, which say what labels its nodes have"
+// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator != 'DoesNotExist' || !(has(self.nodeLabel) && e.key in self.nodeLabel) && !self.matchExpressions.exists(f, f.key == e.key && f.operator in ['In', 'Exists', 'Gt', 'Lt']))",message="the pool has no nodes, because it asks for a label and for its absence; remove one of the two"
+// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || !has(self.nodeLabel) || self.matchExpressions.all(e, !(e.key in self.nodeLabel) || e.operator == 'Exists' || (e.operator == 'In' ? self.nodeLabel[e.key] in e.values : e.operator == 'NotIn' ? !(self.nodeLabel[e.key] in e.values) : true))",message="the pool has no nodes, because matchExpressions exclude the value of a label of its nodeLabel; remove one of the two"
+// +kubebuilder:validation:XValidation:rule="!has(self.podLabels) || self.podLabels.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of podLabels is no label key; it is like tier or example.com/tier"
+// +kubebuilder:validation:XValidation:rule="!has(self.podLabels) || self.podLabels.all(k, !k.matches('^([-a-z0-9.]*[.])?(kubernetes[.]io|k8s[.]io|stowage[.]dev|flexdaemonsets[.]xai)/') && !(k in ['mutated-by', 'pod-template-hash', 'controller-revision-hash']))",message="a key of podLabels is one of Kubernetes, of its controllers or of Stowage, which a pool may not set"
+// +kubebuilder:validation:XValidation:rule="!has(self.podAnnotations) || self.podAnnotations.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of podAnnotations is no annotation key; it is like tier or example.com/tier"
+// +kubebuilder:validation:XValidation:rule="!has(self.podAnnotations) || self.podAnnotations.all(k, !k.matches('^([-a-z0-9.]*[.])?(kubernetes[.]io|k8s[.]io|stowage[.]dev|flexdaemonsets[.]xai|katacontainers[.]config[.]hypervisor)/?') && !k.startsWith('io.katacontainers.') && !(k in ['mutated-by', 'UseCustomKubeScheduler', 'CustomPodScheduleStrategy', 'custom-pod-schedule-strategy']))",message="a key of podAnnotations is one of Kubernetes, of Kata Containers or of Stowage, which a pool may not set"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || type(self.maxReplicas) in [string] || self.?base.orValue(0) <= self.maxReplicas",message="base is above maxReplicas"
-// +kubebuilder:validation:XValidation:rule="self.nodeLabel.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeLabel is no label key; it is like nodesize or karpenter.sh/capacity-type"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodeLabel) || self.nodeLabel.all(k, size(k) <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="a key of nodeLabel is no label key; it is like nodesize or karpenter.sh/capacity-type"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.operator) || size(t.operator) == 0 || t.operator in ['Equal', 'Exists'])",message="a toleration's operator is Equal or Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, has(t.key) && size(t.key) > 0 || has(t.operator) && t.operator == 'Exists')",message="a toleration without a key has the operator Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || self.tolerations.all(t, !has(t.effect) || size(t.effect) == 0 || t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a toleration's effect is NoSchedule, PreferNoSchedule or NoExecute"
@@ -90,12 +98,21 @@ type Pool struct {
 	// +kubebuilder:validation:Pattern=`^[a-z]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
 
-	// NodeLabel is the labels of the pool's nodes. A node belongs to the pool if it
-	// has all of them.
+	// NodeLabel is the labels of the pool's nodes. A node belongs to the pool if it has all of them, and meets MatchExpressions. A node of
+	// several pools belongs to the first of them.
 	//
+	// +optional
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=16
-	NodeLabel map[string]LabelValue `json:"nodeLabel"`
+	NodeLabel map[string]LabelValue `json:"nodeLabel,omitempty"`
+
+	// MatchExpressions are requirements on the labels of the pool's nodes, beside nodeLabel, such as that a label is missing. All of them hold.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	MatchExpressions []NodeRequirement `json:"matchExpressions,omitempty"`
 
 	// Base is how many pods go to this pool before any weight counts. Without it, none.
 	//
@@ -141,6 +158,35 @@ type Pool struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Tolerations []Toleration `json:"tolerations,omitempty"`
+
+	// PodLabels are added to new pods of this pool that lack them. A key that the selector of the pods' owner names is not added, because the owner
+	// would lose the pod.
+	//
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	PodLabels map[string]LabelValue `json:"podLabels,omitempty"`
+
+	// PodAnnotations are added to new pods of this pool that lack them.
+	//
+	// +optional
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	PodAnnotations map[string]AnnotationValue `json:"podAnnotations,omitempty"`
+
+	// PriorityClassName is the PriorityClass of new pods of this pool, in place of the one that they have. While there is no such class, they
+	// keep theirs. Pods of a scheduling group keep theirs, too.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// TerminationGracePeriodSeconds is how long new pods of this pool may take to end, in seconds, if that is shorter than what they have.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 }
 
 // Across divides the pods of each pool over domains, such as zones.
@@ -232,11 +278,39 @@ type Spill struct {
 	MaxSpill *intstr.IntOrString `json:"maxSpill,omitempty"`
 }
 
-// LabelValue is the value of a node label.
+// NodeRequirement is a requirement on a label of a pool's nodes, as in the node affinity of a pod. NotIn and DoesNotExist hold where the label is
+// missing.
+//
+// +kubebuilder:validation:XValidation:rule="self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : self.operator in ['Gt', 'Lt'] ? has(self.values) && size(self.values) == 1 && self.values[0].matches('^[0-9]{1,18}$') : !has(self.values) || size(self.values) == 0",message="In and NotIn need values, Gt and Lt one whole number; Exists and DoesNotExist have none"
+type NodeRequirement struct {
+	// Key is the key of the label.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Key string `json:"key"`
+	// Operator is In, NotIn, Exists, DoesNotExist, Gt or Lt.
+	//
+	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist;Gt;Lt
+	Operator corev1.NodeSelectorOperator `json:"operator"`
+	// Values are the values of In and NotIn, or the bound of Gt and Lt.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Values []LabelValue `json:"values,omitempty"`
+}
+
+// LabelValue is the value of a label.
 //
 // +kubebuilder:validation:MaxLength=63
 // +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
 type LabelValue string
+
+// AnnotationValue is the value of an annotation.
+//
+// +kubebuilder:validation:MaxLength=1024
+type AnnotationValue string
 
 // Target is a workload of the same namespace: anything whose pods have a controlling
 // owner, directly or through a ReplicaSet.

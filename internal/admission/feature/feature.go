@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -75,10 +76,10 @@ type Decision struct {
 // ErrUndecidable means that nobody can decide about a pod as things are.
 var ErrUndecidable = errors.New("no seat can be decided")
 
-// Pool is a pool with the labels of its nodes.
+// Pool is a pool with its nodes.
 type Pool struct {
-	Name   string
-	Labels map[string]string
+	Name  string
+	Nodes nodeset.Set
 }
 
 // Event is a Kubernetes event of type Warning on a pod's owner.

@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // StatusKey is the key of the ConfigMap that has the status.
@@ -59,15 +61,8 @@ func (g *NodeGroup) is(name string) bool {
 	return name == g.Name
 }
 
-// Makes reports whether the nodes of the group have these labels.
-func (g *NodeGroup) Makes(labels map[string]string) bool {
-	for key, value := range labels {
-		if g.Labels[key] != value {
-			return false
-		}
-	}
-	return true
-}
+// Makes reports whether the nodes of the group are of a set. They have no labels but those that the user gives them.
+func (g *NodeGroup) Makes(nodes nodeset.Set) bool { return nodes.Has(g.Labels) }
 
 // Status is what the autoscaler said last.
 type Status struct {
@@ -114,14 +109,14 @@ func ParseStatus(text string) (*Status, error) {
 	return &Status{at: at, groups: s.NodeGroups}, nil
 }
 
-// groupsOf returns what the autoscaler says of the groups that make nodes with some labels. It returns false if the
+// groupsOf returns what the autoscaler says of the groups that make nodes of a set. It returns false if the
 // status is old, or lacks one of the groups.
-func (s *Status) groupsOf(described []NodeGroup, labels map[string]string, now time.Time) (found []group, ok bool) {
+func (s *Status) groupsOf(described []NodeGroup, nodes nodeset.Set, now time.Time) (found []group, ok bool) {
 	if s == nil || now.Sub(s.at) > statusFor {
 		return nil, false
 	}
 	for i := range described {
-		if !described[i].Makes(labels) {
+		if !described[i].Makes(nodes) {
 			continue
 		}
 		before := len(found)
@@ -137,9 +132,9 @@ func (s *Status) groupsOf(described []NodeGroup, labels map[string]string, now t
 	return found, len(found) > 0
 }
 
-// OnWay reports whether a node with some labels is being made.
-func (s *Status) OnWay(described []NodeGroup, labels map[string]string, now time.Time) bool {
-	groups, _ := s.groupsOf(described, labels, now)
+// OnWay reports whether a node of a set is being made.
+func (s *Status) OnWay(described []NodeGroup, nodes nodeset.Set, now time.Time) bool {
+	groups, _ := s.groupsOf(described, nodes, now)
 	for i := range groups {
 		if groups[i].ScaleUp.Status == inProgress {
 			return true
@@ -148,10 +143,10 @@ func (s *Status) OnWay(described []NodeGroup, labels map[string]string, now time
 	return false
 }
 
-// CannotMake reports whether no group can make a node with some labels now. Each is in back-off after a failed
+// CannotMake reports whether no group can make a node of a set now. Each is in back-off after a failed
 // scale-up, or has its maximum size. It is false if no group is described, or if the autoscaler does not report one.
-func (s *Status) CannotMake(described []NodeGroup, labels map[string]string, now time.Time) bool {
-	groups, ok := s.groupsOf(described, labels, now)
+func (s *Status) CannotMake(described []NodeGroup, nodes nodeset.Set, now time.Time) bool {
+	groups, ok := s.groupsOf(described, nodes, now)
 	for i := range groups {
 		full := groups[i].Health.CloudProviderTarget >= groups[i].Health.MaxSize
 		if groups[i].ScaleUp.Status == inProgress || groups[i].ScaleUp.Status != backoff && !full {

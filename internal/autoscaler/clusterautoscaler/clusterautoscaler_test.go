@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 func TestParseNodeGroups(t *testing.T) {
@@ -87,15 +89,15 @@ func TestStatus(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if have := s.OnWay(described, tc.pool, tc.now); have != tc.onWay {
+		if have := s.OnWay(described, nodeset.Set{Labels: tc.pool}, tc.now); have != tc.onWay {
 			t.Errorf("%s: on the way %t", name, have)
 		}
-		if have := s.CannotMake(described, tc.pool, tc.now); have != tc.cannotMake {
+		if have := s.CannotMake(described, nodeset.Set{Labels: tc.pool}, tc.now); have != tc.cannotMake {
 			t.Errorf("%s: cannot make %t", name, have)
 		}
 	}
 	var none *Status
-	if none.OnWay(described, pool("type", "spot"), now) || none.CannotMake(described, pool("type", "spot"), now) {
+	if none.OnWay(described, nodeset.Set{Labels: pool("type", "spot")}, now) || none.CannotMake(described, nodeset.Set{Labels: pool("type", "spot")}, now) {
 		t.Error("without a status nothing is known")
 	}
 	for text, message := range map[string]string{

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // The kinds that are read.
@@ -72,24 +73,38 @@ func ParseNodePool(u *unstructured.Unstructured) (NodePool, error) {
 	return NodePool{Name: u.GetName(), spec: o.Spec, used: o.Status.Resources}, nil
 }
 
-// Makes reports whether the NodePool can make nodes with these labels.
-func (p *NodePool) Makes(labels map[string]string) bool {
-	for key, value := range labels {
-		if key == NodePoolLabel && value != p.Name {
-			return false
+// Makes reports whether the NodePool can make nodes of a set. A label that it does not name is absent from its nodes, unless a provider sets
+// it: then it may have any value, and is never absent.
+func (p *NodePool) Makes(nodes nodeset.Set) bool {
+	for _, key := range nodes.Keys() {
+		on := nodes.Of(key)
+		value, has := p.spec.Template.Metadata.Labels[key]
+		if key == NodePoolLabel {
+			value, has = p.Name, true
 		}
-		if key != NodePoolLabel && !allows(p.spec.Template.Metadata.Labels, p.spec.Template.Spec.Requirements, key, value, wellKnown(key)) {
+		demanded := demands(p.spec.Template.Spec.Requirements, key)
+		switch {
+		case has:
+			on = append(on, equal(key, value))
+		case wellKnown(key):
+			on = append(append(on, demanded...), corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists})
+		case len(demanded) > 0:
+			on = append(on, demanded...)
+		default:
+			on = append(on, absent(key))
+		}
+		if !nodeset.Satisfiable(on) {
 			return false
 		}
 	}
 	return true
 }
 
-// Takes reports whether a pod may run on nodes that the NodePool makes with these labels, whatever its size. It tolerates their
+// Takes reports whether a pod may run on nodes of a set that the NodePool makes, whatever its size. It tolerates their
 // taints, and selects no others. A required node affinity is taken to allow them.
-func (p *NodePool) Takes(labels map[string]string, spec *corev1.PodSpec) bool {
+func (p *NodePool) Takes(nodes nodeset.Set, spec *corev1.PodSpec) bool {
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: p.spec.Template.Spec.Taints}}
-	return p.Makes(labels) && p.Makes(spec.NodeSelector) && nodefit.Selects(&corev1.PodSpec{Tolerations: spec.Tolerations}, node)
+	return p.Makes(nodes) && p.Makes(nodeset.Set{Labels: spec.NodeSelector}) && nodefit.Selects(&corev1.PodSpec{Tolerations: spec.Tolerations}, node)
 }
 
 // AtLimit reports whether the NodePool's limits leave no room for one more pod that requests so much.
@@ -139,42 +154,52 @@ func ParseNodeClaim(u *unstructured.Unstructured) (NodeClaim, error) {
 	return c, nil
 }
 
-// Of reports whether the node has, or will have, these labels.
-func (c *NodeClaim) Of(labels map[string]string) bool {
-	for key, value := range labels {
-		if !allows(c.labels, c.requirements, key, value, false) {
+// Of reports whether the node is, or will be, one of a set. Of a label that a provider sets and that the claim does not name, nobody knows the
+// value.
+func (c *NodeClaim) Of(nodes nodeset.Set) bool {
+	for _, key := range nodes.Keys() {
+		on, demanded := nodes.Of(key), demands(c.requirements, key)
+		value, has := c.labels[key]
+		switch {
+		case has:
+			on = append(on, equal(key, value))
+		case len(demanded) > 0:
+			on = append(on, demanded...)
+		case wellKnown(key):
+			if slices.ContainsFunc(on, func(r corev1.NodeSelectorRequirement) bool { return r.Operator != corev1.NodeSelectorOpNotIn }) {
+				return false
+			}
+		default:
+			on = append(on, absent(key))
+		}
+		if !nodeset.Satisfiable(on) {
 			return false
 		}
 	}
 	return true
 }
 
-// allows reports whether labels and requirements allow a label. Without either, the answer is unknown.
-func allows(labels map[string]string, requirements []requirement, key, value string, unknown bool) bool {
-	if have, ok := labels[key]; ok {
-		return have == value
-	}
-	found := false
+func equal(key, value string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}
+}
+
+func absent(key string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpDoesNotExist}
+}
+
+// demands are the requirements on a label, as far as this version knows their operators. With any other operator the label is there.
+func demands(requirements []requirement, key string) (out []corev1.NodeSelectorRequirement) {
 	for _, r := range requirements {
 		if r.Key != key {
 			continue
 		}
-		found = true
-		switch r.Operator {
-		case corev1.NodeSelectorOpIn:
-			if !slices.Contains(r.Values, value) {
-				return false
-			}
-		case corev1.NodeSelectorOpNotIn:
-			if slices.Contains(r.Values, value) {
-				return false
-			}
-		case corev1.NodeSelectorOpDoesNotExist:
-			return false
-		case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
+		of := corev1.NodeSelectorRequirement{Key: key, Operator: r.Operator, Values: r.Values}
+		if nodeset.Check(&of) != nil {
+			of = corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists}
 		}
+		out = append(out, of)
 	}
-	return found || unknown
+	return out
 }
 
 // wellKnown reports whether a provider sets a label by itself, so that a NodePool need not name it.

@@ -7,6 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 func object(t *testing.T, text string) *unstructured.Unstructured {
@@ -16,6 +19,16 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	return u
+}
+
+// set is the nodes of a strategy's pool, as an annotation has it.
+func set(t *testing.T, text string) nodeset.Set {
+	t.Helper()
+	s, err := sequence.Parse(text + ",weight=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Nodes(0, -1)
 }
 
 func TestNodePool(t *testing.T) {
@@ -51,8 +64,17 @@ status: {resources: {cpu: "8", memory: 8Gi}}`))
 		"a well-known label":        {map[string]string{"topology.kubernetes.io/zone": "a"}, true},
 		"a label that nobody names": {map[string]string{"disk": "ssd"}, false},
 	} {
-		if got := p.Makes(tc.labels); got != tc.want {
+		if got := p.Makes(nodeset.Set{Labels: tc.labels}); got != tc.want {
 			t.Errorf("%s: %t", name, got)
+		}
+	}
+	for text, want := range map[string]bool{
+		"!disk": true, "disk!=ssd": true, "!team": false, "team!=db": true, "team!=web": false, "!size": false, "size!=4": true, "!zone": true, "zone!=a": true,
+		"!karpenter.sh/capacity-type": false, "karpenter.sh/capacity-type!=on-demand": true, "karpenter.sh/capacity-type!=spot": false,
+		"!topology.kubernetes.io/zone": false, "topology.kubernetes.io/zone!=a": true, "!karpenter.sh/nodepool": false, "karpenter.sh/nodepool!=od": true,
+	} {
+		if got := p.Makes(set(t, text)); got != want {
+			t.Errorf("it makes nodes of %s: %t", text, got)
 		}
 	}
 	for cpu, want := range map[string]bool{"1": false, "2": false, "3": true} {
@@ -71,10 +93,10 @@ status: {resources: {cpu: "8", memory: 8Gi}}`))
 		"it selects what cannot be":  {corev1.PodSpec{Tolerations: tolerates, NodeSelector: map[string]string{"team": "db"}}, false},
 		"it selects what nobody has": {corev1.PodSpec{Tolerations: tolerates, NodeSelector: map[string]string{"disk": "ssd"}}, false},
 	} {
-		if got := p.Takes(map[string]string{"karpenter.sh/capacity-type": "spot"}, &tc.spec); got != tc.want {
+		if got := p.Takes(set(t, "karpenter.sh/capacity-type=spot"), &tc.spec); got != tc.want {
 			t.Errorf("a pod that may run there, %s: %t", name, got)
 		}
-		if p.Takes(map[string]string{"karpenter.sh/capacity-type": "on-demand"}, &tc.spec) {
+		if p.Takes(set(t, "karpenter.sh/capacity-type=on-demand"), &tc.spec) {
 			t.Errorf("it takes pods for nodes that it does not make, %s", name)
 		}
 	}
@@ -102,8 +124,13 @@ spec:
 		if err != nil || c.Coming != tc.coming || c.NodePool != "spot" {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
-		if !c.Of(map[string]string{"karpenter.sh/capacity-type": "spot"}) || c.Of(map[string]string{"karpenter.sh/capacity-type": "on-demand"}) || c.Of(map[string]string{"disk": "ssd"}) {
-			t.Errorf("%s: it is of another pool", name)
+		for text, want := range map[string]bool{
+			"karpenter.sh/capacity-type=spot": true, "karpenter.sh/capacity-type=on-demand": false, "karpenter.sh/capacity-type!=spot": false, "!karpenter.sh/capacity-type": false,
+			"disk=ssd": false, "!disk": true, "disk!=ssd": true, "topology.kubernetes.io/zone=a": false, "topology.kubernetes.io/zone!=a": true, "!topology.kubernetes.io/zone": false,
+		} {
+			if got := c.Of(set(t, text)); got != want {
+				t.Errorf("%s: it is a node of %s: %t", name, text, got)
+			}
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
@@ -46,8 +46,8 @@ type Feature struct {
 	Audits   *Audits
 	// Unsettled reports whether what is known of policies and owners may be old; nil is never.
 	Unsettled func() bool
-	// Nodes returns the nodes with some labels, and whether there may be others soon. It is nil where nodes are not known.
-	Nodes func(labels map[string]string) (nodes []corev1.Node, grows bool)
+	// Nodes returns the nodes of a set, and whether there may be others soon. It is nil where nodes are not known.
+	Nodes func(nodeset.Set) (nodes []corev1.Node, grows bool)
 }
 
 var _ feature.SeatGiver = &Feature{}
@@ -89,7 +89,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if a.former { // the decision stands as a whole, so that no pod has a part of each
 		return feature.Decision{Pod: req.Pod, Summary: "one with the seat that an earlier call gave it, by the policy as it was"}, nil
 	}
-	if key, pinned := placement.Pinned(a.pod, p.Strategy, a.ownLabels(kept)); pinned {
+	if key, pinned := placement.Pinned(a.pod, p.Strategy, a.ownNodes(kept)); pinned {
 		return a.leavePinned(req.Pod, kept, key), nil
 	}
 	if req.Exists && !p.Preferred && placement.TakesMinDomains(a.pod, p.Strategy) {
@@ -118,8 +118,8 @@ func (f *Feature) seat(ctx context.Context, a *assignment, req feature.Request, 
 	a.seat.Tolerations = p.TolerationsOf(a.seat.Pool)
 	a.seat.Apply(a.pod)
 	pool := p.Pool(a.seat.Pool)
-	d.Pool = &feature.Pool{Name: pool.Name, Labels: a.seat.NodeLabels()}
-	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, labels.Set(d.Pool.Labels))
+	d.Pool = &feature.Pool{Name: pool.Name, Nodes: a.seat.Nodes()}
+	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, d.Pool.Nodes)
 	return d, nil
 }
 
@@ -201,12 +201,12 @@ type assignment struct {
 	former bool // an earlier pass decided by another policy, or another generation of it
 }
 
-// ownLabels are the labels that an earlier pass wrote into the pod's node selector.
-func (a *assignment) ownLabels(kept bool) map[string]string {
+// ownNodes are the nodes that an earlier pass wrote into the pod.
+func (a *assignment) ownNodes(kept bool) nodeset.Set {
 	if !kept {
-		return nil
+		return nodeset.Set{}
 	}
-	return a.seat.NodeLabels()
+	return a.seat.Nodes()
 }
 
 func (a *assignment) holder() ledger.Holder {
@@ -266,7 +266,7 @@ func (f *Feature) gave(ctx context.Context, a *assignment, carried *ledger.Carri
 		return f.Seats.Claimed(ctx, a.owner, carried.ID)
 	case ledger.OriginOrdinal:
 		if !a.seat.OwnOrdinal || other {
-			return a.seat.OwnOrdinal && len(a.pod.Spec.NodeSelector) > 0, nil // a call wrote it, and not only the template
+			return a.seat.OwnOrdinal && len(a.pod.Spec.NodeSelector)+len(a.pod.RequiredTerms()) > 0, nil // a call wrote it, and not only the template
 		}
 		seat, err := a.policy.OfOrdinal(a.rank)
 		return err == nil && seat == a.seat.Seat, nil

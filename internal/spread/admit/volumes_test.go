@@ -13,6 +13,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -92,12 +93,12 @@ func TestBoundClaims(t *testing.T) {
 			}
 			f, seats := newFeature(snapshot)
 			if tc.nodes != nil {
-				f.Nodes = func(labels map[string]string) (out []corev1.Node, grows bool) {
+				f.Nodes = func(of nodeset.Set) (out []corev1.Node, grows bool) {
 					for _, text := range tc.nodes {
 						name, at, _ := strings.Cut(text, "=")
 						pool, zone, _ := strings.Cut(at, "/")
 						n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, "p": pool, "zone": zone}}}
-						if labels["p"] == pool && (labels["zone"] == "" || labels["zone"] == zone) {
+						if of.Has(n.Labels) {
 							out = append(out, n)
 						}
 					}
@@ -183,7 +184,7 @@ func TestClaimNamesTheSelector(t *testing.T) {
 			Target:       versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
 			Distribution: []versprei.Pool{{Name: "spot", NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1}},
 		}}
-		want := sequence.SelectorHash(map[string]string{"type": "spot"})
+		want := sequence.SelectorHash(nodeset.Set{Labels: map[string]string{"type": "spot"}})
 		if preferred {
 			d.Spec.Enforcement, want = versprei.EnforcementPreferred, ""
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
@@ -26,9 +27,10 @@ type Pod struct {
 	Ready  bool
 	OnNode bool
 	Age    time.Duration
-	// Place is the labels of the pod's node or, while it waits for one, its node selector. It is nil where that is not known, and
-	// where the pod only prefers its pool and waits.
-	Place map[string]string
+	// Node is the labels of the pod's node, and Pins what it asks for while it waits for one. They are nil where that is not known, and where the
+	// pod only prefers its pool and waits.
+	Node map[string]string
+	Pins *nodeset.Pins
 	// ForeignCost says that Stowage did not write its deletion cost.
 	ForeignCost bool
 }
@@ -51,29 +53,45 @@ func (v View) Pods(pods []observed.Pod) []Pod {
 		if !p.Active {
 			continue
 		}
-		out = append(out, Pod{
-			Pool: p.Pool, Domain: p.Domain, Ready: p.Ready, OnNode: p.Node != "", Age: p.Age(v.Now), Place: v.place(p), ForeignCost: p.ForeignCost(v.Layout),
-		})
+		out = append(out, v.pod(p))
 	}
 	return out
 }
 
-// place returns the [Pod.Place] of a pod.
-func (v View) place(p *observed.Pod) map[string]string {
+// pod is a pod as a division counts it.
+func (v View) pod(p *observed.Pod) Pod {
+	out := Pod{Pool: p.Pool, Domain: p.Domain, Ready: p.Ready, OnNode: p.Node != "", Age: p.Age(v.Now), ForeignCost: p.ForeignCost(v.Layout)}
 	switch {
-	case p.Node != "":
-		return v.Nodes(p.Node)
-	case v.Preferred:
-		return nil
+	case out.OnNode:
+		out.Node = v.Nodes(p.Node)
+	case !v.Preferred:
+		out.Pins = p.Pins
 	}
-	return p.Selector
+	return out
+}
+
+// outside reports whether a pod runs, or waits for a node, outside a pool.
+func (p *Pod) outside(s *sequence.Strategy, pool int) bool {
+	switch {
+	case p.Node != nil:
+		return !s.HasNode(pool, p.Node)
+	case p.Pins == nil:
+		return false
+	}
+	of := s.Cells().OfPool()
+	for domain := range of {
+		if p.Pins.AskFor(s.NodesOf(sequence.Cell{Pool: pool, Domain: domain})) {
+			return false
+		}
+	}
+	return true
 }
 
 // Outside returns how many of some pods are not in the pool of their seat, of those that the strategy has.
 func (v View) Outside(pods []observed.Pod) (count int64) {
 	for i := range pods {
 		pool, known := v.Layout.PoolKeyed(pods[i].Pool)
-		if place := v.place(&pods[i]); known && place != nil && !v.Layout.HasNode(pool, place) {
+		if pod := v.pod(&pods[i]); known && pod.outside(v.Layout.Strategy, pool) {
 			count++
 		}
 	}
@@ -83,10 +101,10 @@ func (v View) Outside(pods []observed.Pod) (count int64) {
 // Pool is what a pool has and should have, over all owners of a workload's pods.
 type Pool struct {
 	Name   string
-	Key    string            // see [sequence.Pool.Key]
-	Labels map[string]string // of its nodes
-	Share  float64           // of the pods that are asked for, exactly
-	Target int64             // the share, in whole pods
+	Key    string // see [sequence.Pool.Key]
+	Nodes  nodeset.Set
+	Share  float64 // of the pods that are asked for, exactly
+	Target int64   // the share, in whole pods
 	// Current are the pods with a seat in the pool that are there, and Ready those of them that are ready. Pending have no node,
 	// and Waiting of these for longer than [patience].
 	Current, Ready, Pending, Waiting int64
@@ -168,7 +186,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 		}
 		seated++
 		pool := &d.Pools[at[i]]
-		if pod.Place != nil && !s.HasNode(i, pod.Place) {
+		if pod.outside(s, i) {
 			pool.Outside++
 			continue
 		}
@@ -220,7 +238,7 @@ func (d *Division) Merge(other *Division) {
 		if o.Removed {
 			at = d.removed(o.Key)
 		} else {
-			at = d.pool(sequence.Pool{Name: o.Name, ID: o.Key, Labels: o.Labels})
+			at = d.pool(sequence.Pool{Name: o.Name, ID: o.Key, Labels: o.Nodes.Labels, Expressions: o.Nodes.Expressions})
 		}
 		p := &d.Pools[at]
 		p.Share += o.Share
@@ -249,10 +267,10 @@ func (d *Division) pool(p sequence.Pool) int {
 	i := slices.IndexFunc(d.Pools, func(have Pool) bool { return have.Key == p.Key() })
 	if i < 0 {
 		i = len(d.Pools)
-		d.Pools = append(d.Pools, Pool{Name: p.Name, Key: p.Key(), Labels: p.Labels})
+		d.Pools = append(d.Pools, Pool{Name: p.Name, Key: p.Key(), Nodes: p.Nodes()})
 	}
 	if pool := &d.Pools[i]; pool.Removed {
-		pool.Removed, pool.Labels = false, p.Labels // of another revision it is not
+		pool.Removed, pool.Nodes = false, p.Nodes() // of another revision it is not
 	}
 	return i
 }

@@ -10,6 +10,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -55,10 +56,10 @@ func TestAdd(t *testing.T) {
 	}
 	addTargets(&d, now, 4)
 	want := Division{Replicas: 10, Former: 1, ForeignCosts: 1, Pools: []Pool{
-		{Name: "0", Labels: map[string]string{"p": "a"}, Share: 4, Target: 4, Current: 3, Ready: 2},
-		{Name: "1", Labels: map[string]string{"p": "b"}, Share: 4, Target: 4, Current: 2, Pending: 2, Waiting: 1},
+		{Name: "0", Nodes: nodeset.Set{Labels: map[string]string{"p": "a"}}, Share: 4, Target: 4, Current: 3, Ready: 2},
+		{Name: "1", Nodes: nodeset.Set{Labels: map[string]string{"p": "b"}}, Share: 4, Target: 4, Current: 2, Pending: 2, Waiting: 1},
 		{Name: "gone", Current: 1, Removed: true},
-		{Name: "2", Labels: map[string]string{"p": "c"}, Share: 2, Target: 2, Current: 1, Ready: 1},
+		{Name: "2", Nodes: nodeset.Set{Labels: map[string]string{"p": "c"}}, Share: 2, Target: 2, Current: 1, Ready: 1},
 	}}
 	for i := range want.Pools {
 		want.Pools[i].Key = want.Pools[i].Name
@@ -109,7 +110,7 @@ func TestFormerOrder(t *testing.T) {
 
 // A pod counts in the pool of its seat if it is there. Where that is not known, it does.
 func TestPlaces(t *testing.T) {
-	at := func(pool string, place map[string]string) Pod { return Pod{Pool: pool, Ready: true, Place: place} }
+	at := func(pool string, node map[string]string) Pod { return Pod{Pool: pool, Ready: true, Node: node} }
 	var d Division
 	s := parse(t, "p=a,q=1,weight=1:p=b,weight=1")
 	seated := d.AddPods(s, []Pod{
@@ -130,7 +131,7 @@ func TestRemovedPool(t *testing.T) {
 		t.Errorf("over %v, even %t: %+v", d.Over(), d.Even(), pool)
 	}
 	d.AddPods(with, nil)
-	if pool := d.Pools[1]; pool.Removed || pool.Labels["p"] != "b" {
+	if pool := d.Pools[1]; pool.Removed || pool.Nodes.Labels["p"] != "b" {
 		t.Errorf("%+v", pool)
 	}
 }
@@ -138,7 +139,7 @@ func TestRemovedPool(t *testing.T) {
 // Findings come in the order in which they matter: what has to end first, where pods are, and what else is to be known.
 func TestFindings(t *testing.T) {
 	s := parse(t, "p=a,weight=1:p=b,weight=1")
-	outside := Pod{Pool: "1", OnNode: true, Ready: true, Place: map[string]string{"p": "a"}}
+	outside := Pod{Pool: "1", OnNode: true, Ready: true, Node: map[string]string{"p": "a"}}
 	short := func(d *Division, _ *Workload) { d.Shortages = make([]spill.Shortage, 1) }
 	moving := func(d *Division, w *Workload) { d.Moving, w.Pods = true, 1 }
 	unseated := func(n int64) func(*Division, *Workload) { return func(d *Division, _ *Workload) { d.Unseated = n } }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -126,10 +127,10 @@ const (
 	poolMark   = "@"
 )
 
-// PolicyPool returns the [sequence.Pool.ID] of a policy's pool: its name with 48 bits of a hash of its node selector. So a pool of
+// PolicyPool returns the [sequence.Pool.ID] of a policy's pool: its name with 48 bits of a hash of what selects its nodes. So a pool of
 // one policy is never that of another policy, or that of before an edit, which selects other nodes.
-func PolicyPool(name string, selector map[string]string) string {
-	return name + poolMark + sequence.SelectorHash(selector)
+func PolicyPool(name string, nodes nodeset.Set) string {
+	return name + poolMark + sequence.SelectorHash(nodes)
 }
 
 // PoolName returns the name of a pool by its [sequence.Pool.Key].

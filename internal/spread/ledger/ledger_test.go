@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -134,16 +136,20 @@ func TestSeatOf(t *testing.T) {
 // A seat of a policy is in a pool only if the name and the node selector agree.
 func TestSeatOfAPolicy(t *testing.T) {
 	key, source := NewKey(), Source{UID: "3f0c", Generation: 7}
-	pool := PolicyPool("spot", map[string]string{"type": "spot", "zone": "a"})
+	pool := PolicyPool("spot", nodeset.Set{Labels: map[string]string{"type": "spot", "zone": "a"}})
 	for _, other := range []string{
-		PolicyPool("spot", map[string]string{"type": "spot"}), PolicyPool("spot", map[string]string{"type": "spot", "zone": "b"}),
-		PolicyPool("spot", map[string]string{"type": "spotzone", "": "a"}), "spot",
+		PolicyPool("spot", nodeset.Set{Labels: map[string]string{"type": "spot"}}), PolicyPool("spot", nodeset.Set{Labels: map[string]string{"type": "spot", "zone": "b"}}),
+		PolicyPool("spot", nodeset.Set{Labels: map[string]string{"type": "spotzone", "": "a"}}), "spot",
 	} {
 		if other == pool {
 			t.Errorf("%s is the pool of two node selectors", pool)
 		}
 	}
-	if again := PolicyPool("spot", map[string]string{"zone": "a", "type": "spot"}); again != pool || PoolName(pool) != "spot" {
+	expression := []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"b"}}}
+	if PolicyPool("spot", nodeset.Set{Labels: map[string]string{"type": "spot", "zone": "a"}, Expressions: expression}) == pool {
+		t.Errorf("%s is the pool of an expression, too", pool)
+	}
+	if again := PolicyPool("spot", nodeset.Set{Labels: map[string]string{"zone": "a", "type": "spot"}}); again != pool || PoolName(pool) != "spot" {
 		t.Errorf("the pool is %s, and %s", pool, again)
 	}
 	holder := Holder{"ns", "uid"}
@@ -170,7 +176,7 @@ func TestSeatOfAPolicy(t *testing.T) {
 	}
 
 	// Of another source it has the hash alone, and no part of the pool's key.
-	seat.Pool, source = "spot", Source{Selector: sequence.SelectorHash(map[string]string{"type": "spot"})}
+	seat.Pool, source = "spot", Source{Selector: sequence.SelectorHash(nodeset.Set{Labels: map[string]string{"type": "spot"}})}
 	for _, id := range []string{"", "id", "id~12"} {
 		claim := key.Sign(OriginClaimed, WithSource(id, "spot", source), holder, seat)
 		got, ok := SeatOf(key, "ns", "uid", labels, map[string]string{stowage.ClaimAnnotation: claim})
@@ -324,7 +330,7 @@ func TestWatchReset(t *testing.T) {
 // What pods and ledgers carry stays what it was, so that versions of Stowage side by side read each other's claims.
 func TestStoredForms(t *testing.T) {
 	key := make(Key, KeySize)
-	pool := PolicyPool("spot", map[string]string{"type": "spot", "zone": "a"})
+	pool := PolicyPool("spot", nodeset.Set{Labels: map[string]string{"type": "spot", "zone": "a"}})
 	for name, tc := range map[string]struct{ got, want string }{
 		"a claim":         {key.Sign(OriginClaimed, "id", Holder{"ns", "uid"}, Seat{Pool: "spot", Ordinal: 7}), "cid.2oRvHsZUR64ymSFQDQWhEw"},
 		"a policy's pool": {pool, "spot@NKCxkoIh"},

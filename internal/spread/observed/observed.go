@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -38,8 +39,8 @@ type Pod struct {
 	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
 	// for the pod once others have ended there.
 	Unschedulable, Nominated bool
-	Selector                 map[string]string // its node selector, while it has no node
-	Claims                   []string          // of its volumes
+	Pins                     *nodeset.Pins // while it has no node
+	Claims                   []string      // of its volumes
 }
 
 // New returns what is kept of a pod of an owner, with the seat that it carries.
@@ -55,7 +56,7 @@ func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
 	}
 	p.Pool, p.Domain = shared(p.Pool), shared(p.Domain)
 	if p.Node == "" {
-		p.Selector = pod.Spec.NodeSelector
+		p.Pins = nodeset.PinsOf(&pod.Spec)
 	}
 	for _, claim := range podstatus.VolumeClaims(&pod.Spec) {
 		p.Claims = append(p.Claims, shared(claim))

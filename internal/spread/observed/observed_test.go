@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -50,7 +51,7 @@ func TestSourcesAgree(t *testing.T) {
 		}
 		want := Pod{
 			Namespace: "ns", Name: "web-1", UID: "p", Owner: "rs", Seat: seat, ID: id, Cost: "5", Created: 1000, Version: 17, Origin: origin,
-			Active: true, Unschedulable: true, Nominated: true, Selector: map[string]string{"p": "b"},
+			Active: true, Unschedulable: true, Nominated: true, Pins: &nodeset.Pins{Selector: map[string]string{"p": "b"}},
 		}
 		if diff := cmp.Diff(want, verified); diff != "" {
 			t.Errorf("%c (-want +got):\n%s", origin, diff)
@@ -76,7 +77,7 @@ func TestPodsAsTheyAre(t *testing.T) {
 	pod.DeletionTimestamp, pod.Spec.NodeName = &metav1.Time{Time: time.Unix(1, 0)}, "node"
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	p := Unverified(pod, "rs")
-	if p.Ordinal != 0 || p.Active || !p.Ending || !p.Ready || p.Node != "node" || p.Selector != nil {
+	if p.Ordinal != 0 || p.Active || !p.Ending || !p.Ready || p.Node != "node" || p.Pins != nil {
 		t.Errorf("%+v", p)
 	}
 	if pod.Status.Phase = corev1.PodSucceeded; Unverified(pod, "rs").Ending {

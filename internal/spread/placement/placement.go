@@ -17,13 +17,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// Pinned returns what in a pod chooses nodes by a pool's labels, or chooses a node. Such a
-// pod gets no seat. Labels that an earlier pass wrote into the pod, own, do not count.
-func Pinned(pod *podpatch.Pod, s *sequence.Strategy, own map[string]string) (key string, pinned bool) {
+// Pinned returns what in a pod chooses nodes by labels that pools choose theirs by, or chooses a node. Such a
+// pod gets no seat. What an earlier pass wrote into the pod to have it run on its own nodes does not count.
+func Pinned(pod *podpatch.Pod, s *sequence.Strategy, own nodeset.Set) (key string, pinned bool) {
 	spec := &pod.Spec
 	if spec.NodeName != "" {
 		return "spec.nodeName", true
@@ -32,12 +33,12 @@ func Pinned(pod *podpatch.Pod, s *sequence.Strategy, own map[string]string) (key
 	for i := range s.Len() {
 		for _, key := range s.Keys(i) {
 			if v, ok := spec.NodeSelector[key]; ok {
-				if want, mine := own[key]; !mine || v != want {
+				if want, mine := own.Labels[key]; !mine || v != want {
 					return "node label " + key, true
 				}
 			}
 			for _, t := range terms {
-				if slices.ContainsFunc(t.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool { return r.Key == key }) {
+				if slices.ContainsFunc(t.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool { return r.Key == key && !requiredBy(own, &r) }) {
 					return "node label " + key, true
 				}
 			}
@@ -49,6 +50,11 @@ func Pinned(pod *podpatch.Pod, s *sequence.Strategy, own map[string]string) (key
 		}
 	}
 	return "", false
+}
+
+// requiredBy reports whether a seat on some nodes has a pod require this of its node. One on nodes of label equalities uses the pod's node selector.
+func requiredBy(own nodeset.Set, r *corev1.NodeSelectorRequirement) bool {
+	return !own.Equalities() && nodeset.In(own.Requirements(), r)
 }
 
 // OwnRank returns the rank of a pod that has an ordinal of its own, and false for others.
@@ -86,13 +92,21 @@ func AsCreated(pod *podpatch.Pod, s *sequence.Strategy, templateNode string) *po
 	_, claimed := pod.Metadata.Annotations[stowage.ClaimAnnotation]
 	_, pooled := pod.Metadata.Labels[stowage.PoolLabel]
 	if claimed || pooled {
-		for i := range s.Len() {
-			for _, key := range s.Keys(i) {
-				delete(created.Spec.NodeSelector, key)
-			}
+		keys := keysOf(s)
+		for _, key := range keys {
+			delete(created.Spec.NodeSelector, key)
 		}
+		created.Unrequire(func(r *corev1.NodeSelectorRequirement) bool { return slices.Contains(keys, r.Key) })
 	}
 	return created
+}
+
+// keysOf are the keys of the labels by which pools have their nodes. A pod that names one of them itself has no seat.
+func keysOf(s *sequence.Strategy) (keys []string) {
+	for i := range s.Len() {
+		keys = append(keys, s.Keys(i)...)
+	}
+	return keys
 }
 
 // Successor returns the pod that the owner of a pod creates in its place, with a seat in one of the pools and domains. The domain is
@@ -104,15 +118,45 @@ func Successor(pod *corev1.Pod, s *sequence.Strategy, pool, domain int, tolerati
 	if out.Spec.NodeSelector == nil || former {
 		out.Spec.NodeSelector = map[string]string{}
 	}
-	for i := range s.Len() {
-		for _, key := range s.Keys(i) {
-			delete(out.Spec.NodeSelector, key)
-		}
+	keys := keysOf(s)
+	for _, key := range keys {
+		delete(out.Spec.NodeSelector, key)
 	}
-	maps.Copy(out.Spec.NodeSelector, s.NodeSelector(pool, domain))
+	required := nodeset.Without(requiredOf(pod), func(r *corev1.NodeSelectorRequirement) bool { return former || slices.Contains(keys, r.Key) })
+	if nodes := s.Nodes(pool, domain); nodes.Equalities() {
+		maps.Copy(out.Spec.NodeSelector, nodes.Labels)
+	} else {
+		required = nodeset.Require(required, nodes.Requirements())
+	}
+	out.Spec.Affinity = withRequired(pod.Spec.Affinity, required)
 	out.Spec.Tolerations = append(slices.Clone(pod.Spec.Tolerations), tolerations...)
 	out.Spec.TopologySpreadConstraints = withoutMinDomains(pod.Spec.TopologySpreadConstraints, s, pool)
 	return out
+}
+
+// requiredOf returns the node affinity that a pod requires, or nil.
+func requiredOf(pod *corev1.Pod) *corev1.NodeSelector {
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return nil
+}
+
+// withRequired returns an affinity with another node affinity that is required.
+func withRequired(affinity *corev1.Affinity, required *corev1.NodeSelector) *corev1.Affinity {
+	if required == nil && (affinity == nil || affinity.NodeAffinity == nil) {
+		return affinity
+	}
+	out, of := corev1.Affinity{}, corev1.NodeAffinity{}
+	if affinity != nil {
+		out = *affinity
+	}
+	if out.NodeAffinity != nil {
+		of = *out.NodeAffinity
+	}
+	of.RequiredDuringSchedulingIgnoredDuringExecution = required
+	out.NodeAffinity = &of
+	return &out
 }
 
 // InCell is [Successor] with a seat in a cell.
@@ -181,35 +225,37 @@ func (s *Seat) Apply(pod *podpatch.Pod) {
 	for _, t := range s.Tolerations {
 		pod.AddToleration(t)
 	}
+	nodes := s.Nodes()
 	if !s.Preferred {
 		s.takeMinDomains(pod)
+		if !nodes.Equalities() {
+			pod.Require(nodes.Requirements())
+			return
+		}
 		// A node selector holds beside each of the terms of an affinity, which are alternatives.
-		for k, v := range s.NodeLabels() {
+		for k, v := range nodes.Labels {
 			pod.SetNodeSelector(k, v)
 		}
 		return
 	}
-	term, labels := corev1.PreferredSchedulingTerm{Weight: preferenceWeight}, s.NodeLabels()
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		term.Preference.MatchExpressions = append(term.Preference.MatchExpressions,
-			corev1.NodeSelectorRequirement{Key: k, Operator: corev1.NodeSelectorOpIn, Values: []string{labels[k]}})
-	}
-	pod.AddPreference(term)
+	pod.AddPreference(corev1.PreferredSchedulingTerm{Weight: preferenceWeight, Preference: corev1.NodeSelectorTerm{MatchExpressions: nodes.Requirements()}})
 }
 
-// NodeLabels are the labels of the seat's nodes.
-func (s *Seat) NodeLabels() map[string]string { return s.Strategy.NodeSelector(s.Pool, s.Domain) }
+// Nodes are the seat's nodes.
+func (s *Seat) Nodes() nodeset.Set { return s.Strategy.Nodes(s.Pool, s.Domain) }
 
 // Withdraw removes what holds a pod to a seat that Stowage gave and that is not the pod's any more. Somebody copied
 // it from another pod, or has chosen other nodes since, by the labels in keep. Tolerations and preferences hold it
 // nowhere, and stay.
 func (s *Seat) Withdraw(pod *podpatch.Pod, keep map[string]string) {
-	if !s.Preferred {
-		for k, v := range s.NodeLabels() {
+	if nodes := s.Nodes(); !s.Preferred && nodes.Equalities() {
+		for k, v := range nodes.Labels {
 			if _, kept := keep[k]; !kept && pod.Spec.NodeSelector[k] == v {
 				delete(pod.Spec.NodeSelector, k)
 			}
 		}
+	} else if !s.Preferred {
+		pod.Unrequire(func(r *corev1.NodeSelectorRequirement) bool { return requiredBy(nodes, r) })
 	}
 	rank, ok := s.Strategy.Rank(s.Seat)
 	if ok && sequence.RankOfCost(pod.Metadata.Annotations[corev1.PodDeletionCost], rank, s.CostRank) != 0 {
@@ -221,12 +267,13 @@ func (s *Seat) Withdraw(pod *podpatch.Pod, keep map[string]string) {
 // part those of the seat's pool.
 func (s *Seat) OtherPool(pod *podpatch.Pod) map[string]string {
 	for i := range s.Strategy.Len() {
-		asked := i != s.Pool
-		for k, v := range s.Strategy.Pool(i).Labels {
+		nodes := s.Strategy.Nodes(i, -1)
+		asked := i != s.Pool && nodes.Equalities()
+		for k, v := range nodes.Labels {
 			asked = asked && pod.Spec.NodeSelector[k] == v
 		}
 		if asked {
-			return s.Strategy.Pool(i).Labels
+			return nodes.Labels
 		}
 	}
 	return nil

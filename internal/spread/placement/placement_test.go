@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
@@ -34,15 +35,15 @@ func TestPinned(t *testing.T) {
 	s := strategy(t, "p=a,zone=1,weight=1:p=b,weight=1")
 	for name, tc := range map[string]struct {
 		spec podpatch.Spec
-		own  map[string]string
+		own  nodeset.Set
 		want string
 	}{
 		"nothing":                               {},
 		"another label":                         {spec: podpatch.Spec{NodeSelector: map[string]string{"disk": "ssd"}}},
 		"a pool's label":                        {spec: podpatch.Spec{NodeSelector: map[string]string{"p": "c"}}, want: "node label p"},
 		"a label of another pool":               {spec: podpatch.Spec{NodeSelector: map[string]string{"zone": "1"}}, want: "node label zone"},
-		"what an earlier pass wrote":            {spec: podpatch.Spec{NodeSelector: map[string]string{"p": "b"}}, own: map[string]string{"p": "b"}},
-		"what an earlier pass wrote, and since": {spec: podpatch.Spec{NodeSelector: map[string]string{"p": "a"}}, own: map[string]string{"p": "b"}, want: "node label p"},
+		"what an earlier pass wrote":            {spec: podpatch.Spec{NodeSelector: map[string]string{"p": "b"}}, own: nodeset.Set{Labels: map[string]string{"p": "b"}}},
+		"what an earlier pass wrote, and since": {spec: podpatch.Spec{NodeSelector: map[string]string{"p": "a"}}, own: nodeset.Set{Labels: map[string]string{"p": "b"}}, want: "node label p"},
 		"a node":                                {spec: podpatch.Spec{NodeName: "n"}, want: "spec.nodeName"},
 		"an affinity": {spec: podpatch.Spec{Affinity: required(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: "Exists"}}})},
 			want: "node label zone"},

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -98,7 +99,7 @@ func (p *Policy) unsuitable(s *sequence.Strategy) (why []string) {
 	for i := range of.Len() {
 		at := of.At(i)
 		for _, u := range p.State.Unsuitable {
-			if u.Is(s.Pool(at.Pool).Labels, s.DomainName(at.Domain)) && !p.AuthorKnows(u.Filter) {
+			if spill.Recorded(s, at, nodeset.Set{Labels: u.NodeLabel, Expressions: u.MatchExpressions}, u.Domain) && !p.AuthorKnows(u.Filter) {
 				if why == nil {
 					why = make([]string, of.Len())
 				}

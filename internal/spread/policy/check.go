@@ -281,7 +281,7 @@ func (f *findings) text(key, text, over string) {
 		if pool.Base == 0 && pool.Weight == 0 {
 			f.add("annotations", "%s: pool %d has no base and no weight, so it never gets a pod", key, i)
 		}
-		for _, label := range slices.Sorted(maps.Keys(pool.Labels)) {
+		for _, label := range pool.Nodes().Keys() {
 			if word := misspelt(label); word != "" {
 				f.add("annotations", "%s: pool %d: %s is taken as a node label; is %s meant?", key, i, label, word)
 			}

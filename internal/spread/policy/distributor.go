@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -79,6 +80,9 @@ func checkPools(pools []versprei.Pool, field fields) error {
 			check("a key of "+at+"."+field.labels, k, validation.IsQualifiedName(k))
 			check(at+"."+field.labels+"["+k+"]", string(pool.NodeLabel[k]), validation.IsValidLabelValue(string(pool.NodeLabel[k])))
 		}
+		if _, err := nodesOf(&pool); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", at, err))
+		}
 		for j := range pool.Tolerations {
 			t := &pool.Tolerations[j]
 			if t.Key != "" {
@@ -114,7 +118,7 @@ func CompilePolicy(s *SpreadPolicy) Compiled {
 	pools := make([]versprei.Pool, len(s.Spec.Pools))
 	for i, pool := range s.Spec.Pools {
 		pools[i] = versprei.Pool{
-			Name: pool.Name, NodeLabel: pool.NodeSelector, Base: pool.Base, Weight: pool.Weight, MaxReplicas: pool.MaxReplicas,
+			Name: pool.Name, NodeLabel: pool.NodeSelector, MatchExpressions: pool.MatchExpressions, Base: pool.Base, Weight: pool.Weight, MaxReplicas: pool.MaxReplicas,
 			Spill: pool.Spill, Overflow: pool.Overflow, Tolerations: pool.Tolerations,
 		}
 	}
@@ -150,7 +154,7 @@ func (c *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Ac
 			c.Err = errors.Join(c.Err, err)
 		}
 		if c.Policy != nil {
-			pools[i].ID = ledger.PolicyPool(pools[i].Name, pools[i].Labels)
+			pools[i].ID = ledger.PolicyPool(pools[i].Name, pools[i].Nodes())
 		}
 	}
 	limited := slices.ContainsFunc(pools, func(p sequence.Pool) bool { return p.MaxShare > 0 })
@@ -178,14 +182,34 @@ func (c *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Ac
 	c.Err = err
 }
 
+// NodesOf are the nodes of a policy's pool.
+func NodesOf(pool *stowage.PolicyPool) nodeset.Set {
+	nodes, _ := nodesOf(&versprei.Pool{NodeLabel: pool.NodeSelector, MatchExpressions: pool.MatchExpressions}) // Compile has its error
+	return nodes
+}
+
+// nodesOf are the nodes of a pool of a spec. The error says what is wrong with a requirement, or that no node can meet all.
+func nodesOf(pool *versprei.Pool) (nodeset.Set, error) {
+	equal, expressions := make(map[string]string, len(pool.NodeLabel)), make([]corev1.NodeSelectorRequirement, len(pool.MatchExpressions))
+	for k, v := range pool.NodeLabel {
+		equal[k] = string(v)
+	}
+	for i, r := range pool.MatchExpressions {
+		values := make([]string, len(r.Values))
+		for j := range r.Values {
+			values[j] = string(r.Values[j])
+		}
+		expressions[i] = corev1.NodeSelectorRequirement{Key: r.Key, Operator: r.Operator, Values: values}
+	}
+	return nodeset.New(equal, expressions)
+}
+
 // poolOf is a pool of a spec. The error names the field, at which the pool is.
 func poolOf(pool *versprei.Pool, name, at string) (out sequence.Pool, err error) {
+	nodes, _ := nodesOf(pool) // checkPools has its error
 	out = sequence.Pool{
-		Name: cmp.Or(pool.Name, name), Labels: make(map[string]string, len(pool.NodeLabel)),
+		Name: cmp.Or(pool.Name, name), Labels: nodes.Labels, Expressions: nodes.Expressions,
 		Base: int64(pool.Base), Weight: int64(pool.Weight), Overflow: int64(pool.Overflow),
-	}
-	for k, v := range pool.NodeLabel {
-		out.Labels[k] = string(v)
 	}
 	switch most := pool.MaxReplicas; {
 	case most == nil:

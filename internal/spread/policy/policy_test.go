@@ -214,7 +214,7 @@ func TestCheck(t *testing.T) {
 		"the switch alone":       {annotations: map[string]string{stowage.SpreadSwitchAnnotation: "true"}, want: []string{"UseCustomKubeScheduler has no effect without CustomPodScheduleStrategy"}},
 		"a switch that is none":  {annotations: map[string]string{stowage.SpreadSwitchAnnotation: "yes"}, want: []string{"UseCustomKubeScheduler is \"yes\"; expected 'true' or 'false'"}},
 		"an alias that differs":  {annotations: map[string]string{key: "p=a,weight=1", stowage.SpreadSwitchAnnotation: "true", stowage.SpreadStrategyAliasAnnotation: "p=b,weight=1"}, want: []string{"custom-pod-schedule-strategy differs from CustomPodScheduleStrategy and is ignored"}},
-		"two pools are wrong":    {annotations: map[string]string{key: "p:q", stowage.SpreadSwitchAnnotation: "true"}, want: []string{`CustomPodScheduleStrategy: pool 0 ("p"): "p" has no equals sign; expected key=value`, `CustomPodScheduleStrategy: pool 1 ("q"): "q" has no equals sign; expected key=value`}, invalid: true},
+		"two pools are wrong":    {annotations: map[string]string{key: "p:q", stowage.SpreadSwitchAnnotation: "true"}, want: []string{`CustomPodScheduleStrategy: pool 0 ("p"): "p" has no equals sign; expected key=value, key!=value or !key`, `CustomPodScheduleStrategy: pool 1 ("q"): "q" has no equals sign; expected key=value, key!=value or !key`}, invalid: true},
 		"the alias is wrong":     {annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a"}, want: []string{"custom-pod-schedule-strategy: no pool ever gets a pod; give at least one a weight"}, invalid: true},
 		"switched off and wrong": {annotations: map[string]string{key: "p", stowage.SpreadSwitchAnnotation: "false"}},
 	} {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
@@ -27,8 +28,8 @@ var (
 	errManyClaims     = fmt.Errorf("it has over %d claims", MostClaims)
 )
 
-// NodesWith returns the nodes with some labels, and whether there may be others soon. It is nil where nodes are not known.
-type NodesWith func(labels map[string]string) (nodes []corev1.Node, grows bool)
+// NodesWith returns the nodes of a set, and whether there may be others soon. It is nil where nodes are not known.
+type NodesWith func(nodeset.Set) (nodes []corev1.Node, grows bool)
 
 // BoundVolumes returns the node selector terms of the volumes that are bound to some claims, and whether any is. A volume that may be anywhere has
 // none. Known is false where nobody can tell where one of them is.
@@ -56,7 +57,7 @@ func (f *Finder) Reached(ctx context.Context, p *Policy, namespace string, claim
 	if err != nil || !bound {
 		return nil, err == nil, err // they are made where the pod goes
 	}
-	reached, all = p.Reached(func(cell map[string]string) bool { return known && nodefit.ReachesAll(terms, cell, nodes) })
+	reached, all = p.Reached(func(cell nodeset.Set) bool { return known && nodefit.ReachesAll(terms, cell, nodes) })
 	return reached, all, nil
 }
 

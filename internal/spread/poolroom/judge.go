@@ -13,6 +13,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/autoscaler/clusterautoscaler"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
@@ -24,8 +25,8 @@ const (
 
 // Question is whether the nodes of a cell take a pod.
 type Question struct {
-	// Labels are those of the cell's nodes, and the pod selects them: it has a seat there.
-	Labels  map[string]string
+	// Set is the cell's nodes, and the pod selects them: it has a seat there.
+	Set     nodeset.Set
 	Pod     *corev1.Pod
 	Volumes nodefit.Volumes
 	Proven  bool // see [nodefit.Cell]
@@ -33,7 +34,7 @@ type Question struct {
 
 // Judge answers a question by [nodefit.Judge], for the nodes that the cache has, and the node autoscalers. Nothing is read of the pods that are there.
 func (r *Reader) Judge(ctx context.Context, q Question) (nodefit.Answer, error) {
-	nodes, err := r.Nodes(ctx, q.Labels)
+	nodes, err := r.Nodes(ctx, q.Set)
 	if err != nil {
 		return nodefit.Answer{}, err
 	}
@@ -48,11 +49,11 @@ func (r *Reader) Judge(ctx context.Context, q Question) (nodefit.Answer, error) 
 	return q.Of(nodes, nodePools, r.NodeGroups, r.date.Now()), nil
 }
 
-// Of answers a question for some nodes, which have its labels, and for those that node autoscalers may make.
+// Of answers a question for some nodes, which are of its set, and for those that node autoscalers may make.
 func (q *Question) Of(nodes []corev1.Node, nodePools []karpenter.NodePool, groups []clusterautoscaler.NodeGroup, now time.Time) nodefit.Answer {
-	growing := slices.ContainsFunc(nodePools, func(p karpenter.NodePool) bool { return p.Takes(q.Labels, &q.Pod.Spec) }) ||
-		slices.ContainsFunc(groups, func(g clusterautoscaler.NodeGroup) bool { return g.Makes(q.Labels) })
-	return nodefit.Judge(q.Pod, q.Volumes, &nodefit.Cell{Labels: q.Labels, Nodes: nodes, Growing: growing, Proven: q.Proven, Now: now})
+	growing := slices.ContainsFunc(nodePools, func(p karpenter.NodePool) bool { return p.Takes(q.Set, &q.Pod.Spec) }) ||
+		slices.ContainsFunc(groups, func(g clusterautoscaler.NodeGroup) bool { return g.Makes(q.Set) })
+	return nodefit.Judge(q.Pod, q.Volumes, &nodefit.Cell{Set: q.Set, Nodes: nodes, Growing: growing, Proven: q.Proven, Now: now})
 }
 
 // readNodePools returns Karpenter's NodePools. A cluster without Karpenter has none, and so has one in which Stowage may not read

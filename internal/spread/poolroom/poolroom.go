@@ -15,7 +15,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/clock"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -24,6 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/autoscaler/clusterautoscaler"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
@@ -78,7 +78,7 @@ type Reader struct {
 
 // nodeState is what was seen of a node.
 type nodeState struct {
-	labels labels.Set
+	labels map[string]string
 	// changed is when the node became able to take more pods: it became ready, or changed what it has or lets run.
 	changed time.Time
 	left    int64 // the number of the last pod with a seat that ended there or went
@@ -147,16 +147,16 @@ func (r *Reader) PodLeft(on string) {
 
 // Checkpoint is a moment of a pool, to tell what changed since.
 type Checkpoint struct {
-	At     time.Time
-	labels map[string]string
-	left   int64
+	At    time.Time
+	nodes nodeset.Set
+	left  int64
 }
 
 // Checkpoint returns the present moment of a pool.
-func (r *Reader) Checkpoint(selected map[string]string) Checkpoint {
+func (r *Reader) Checkpoint(nodes nodeset.Set) Checkpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Checkpoint{At: r.clock.Now(), labels: selected, left: r.left}
+	return Checkpoint{At: r.clock.Now(), nodes: nodes, left: r.left}
 }
 
 // NodesChanged reports whether a node of a pool may take more since a moment.
@@ -175,9 +175,8 @@ func (r *Reader) PodsLeft(m Checkpoint) bool {
 
 // any reports whether something holds for a node of a mark's pool.
 func (r *Reader) any(m Checkpoint, holds func(*nodeState) bool) bool {
-	selector := labels.SelectorFromSet(m.labels)
 	for _, n := range r.nodes {
-		if holds(n) && selector.Matches(n.labels) {
+		if holds(n) && m.nodes.Has(n.labels) {
 			return true
 		}
 	}
@@ -190,10 +189,10 @@ func (r *Reader) Changed(m Checkpoint) bool { return r.NodesChanged(m) || r.Pods
 // MayLook reports whether somebody may look for room for a workload of a namespace now, and counts the look if so.
 func (r *Reader) MayLook(namespace string) bool { return r.limit.Allow(namespace, r.clock.Now()) }
 
-// Nodes returns the nodes with some labels. They are the cache's own.
-func (r *Reader) Nodes(ctx context.Context, labels map[string]string) ([]corev1.Node, error) {
+// Nodes returns the nodes of a set. They are the cache's own.
+func (r *Reader) Nodes(ctx context.Context, of nodeset.Set) ([]corev1.Node, error) {
 	var nodes corev1.NodeList
-	err := r.cached.List(ctx, &nodes, client.MatchingLabels(labels), client.UnsafeDisableDeepCopy)
+	err := r.cached.List(ctx, &nodes, client.MatchingLabelsSelector{Selector: of.Selector()}, client.UnsafeDisableDeepCopy)
 	return nodes.Items, err
 }
 
@@ -210,10 +209,10 @@ func (r *Reader) NewLook(ctx context.Context) *Look {
 	return &Look{ctx: ctx, reader: r, nodes: map[string][]corev1.Node{}}
 }
 
-// With returns the nodes with some labels, and whether there may be others soon, because Karpenter made one of them. It is the function for
+// With returns the nodes of a set, and whether there may be others soon, because Karpenter made one of them. It is the function for
 // [nodefit.Reaches].
-func (l *Look) With(selected map[string]string) ([]corev1.Node, bool) {
-	key := labels.FormatLabels(selected)
+func (l *Look) With(selected nodeset.Set) ([]corev1.Node, bool) {
+	key := selected.String()
 	nodes, known := l.nodes[key]
 	if !known {
 		var err error
@@ -223,8 +222,8 @@ func (l *Look) With(selected map[string]string) ([]corev1.Node, bool) {
 	return nodes, karpenter.Made(nodes)
 }
 
-// Count returns how many more pods such as this one the nodes with some labels have room for, at most so many.
-func (r *Reader) Count(ctx context.Context, selected map[string]string, pod *corev1.Pod, most int64) (int64, error) {
+// Count returns how many more pods such as this one the nodes of a set have room for, at most so many.
+func (r *Reader) Count(ctx context.Context, selected nodeset.Set, pod *corev1.Pod, most int64) (int64, error) {
 	// 1. Has somebody looked already?
 	key, now := keyOf(selected, pod), r.Checkpoint(selected) // before the nodes are read
 	last, _ := r.full.Get(key)
@@ -308,7 +307,7 @@ func (r *Reader) countOn(ctx context.Context, node *corev1.Node, pod *corev1.Pod
 }
 
 // keyOf names a pool, and all that [nodefit.Allows] and [nodefit.Count] ask of a pod.
-func keyOf(selected map[string]string, pod *corev1.Pod) string {
+func keyOf(selected nodeset.Set, pod *corev1.Pod) string {
 	var affinity *corev1.NodeAffinity
 	if pod.Spec.Affinity != nil {
 		affinity = pod.Spec.Affinity.NodeAffinity

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stowage-dev/stowage/api"
 	"github.com/stowage-dev/stowage/internal/autoscaler/clusterautoscaler"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // node is a node of a pool.
@@ -91,7 +92,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 func (b *bench) count(t *testing.T, pool string, p *corev1.Pod, most int64) (count int64, requests int) {
 	t.Helper()
 	before := b.requests
-	count, err := b.Count(t.Context(), map[string]string{"p": pool}, p, most)
+	count, err := b.Count(t.Context(), nodeset.Set{Labels: map[string]string{"p": pool}}, p, most)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +246,7 @@ func TestMayTakeMore(t *testing.T) {
 // why returns why no node of pool a takes a pod, or "".
 func why(t *testing.T, b *bench, pod *corev1.Pod) (string, error) {
 	t.Helper()
-	answer, err := b.Judge(t.Context(), Question{Labels: map[string]string{"p": "a"}, Pod: pod})
+	answer, err := b.Judge(t.Context(), Question{Set: nodeset.Set{Labels: map[string]string{"p": "a"}}, Pod: pod})
 	return answer.Why, err
 }
 

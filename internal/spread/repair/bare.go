@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -55,11 +56,9 @@ func (b *bare) settle(state *planner.State, p *policy.Policy) {
 
 // ofCell reports whether a pod chooses just the nodes of the pool and domain that it runs in.
 func ofCell(pod *corev1.Pod, created *podpatch.Pod, p *policy.Policy, pool, domain int) bool {
-	own := p.NodeSelector(pool, domain)
-	for k, v := range own {
-		if pod.Spec.NodeSelector[k] != v {
-			return false
-		}
+	own := p.Nodes(pool, domain)
+	if !nodeset.PinsOf(&pod.Spec).AskFor(own) {
+		return false
 	}
 	_, pinned := placement.Pinned(created, p.Strategy, own)
 	return !pinned

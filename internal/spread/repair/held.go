@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -236,7 +237,7 @@ func (r *run) redirect(ctx context.Context, p *policy.Policy, state *planner.Sta
 		return "", nil
 	}
 	look := r.Room.NewLook(ctx)
-	reached, all := p.Reached(func(cell map[string]string) bool { return nodefit.ReachesAll(volumes, cell, look.With) })
+	reached, all := p.Reached(func(cell nodeset.Set) bool { return nodefit.ReachesAll(volumes, cell, look.With) })
 	if all || look.Err != nil {
 		return "", look.Err
 	}

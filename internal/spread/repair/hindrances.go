@@ -130,7 +130,7 @@ func fromPool(p *policy.Policy, pod *planner.Pod) string {
 
 // whyNoRoom says why nodes of a pool, or of a domain of it, take no pod such as this one, if they would take none when they are empty.
 func (r *run) whyNoRoom(ctx context.Context, p *policy.Policy, pod *corev1.Pod, pool, domain int) string {
-	selected := p.NodeSelector(pool, domain)
+	selected := p.Nodes(pool, domain)
 	nodes, err := r.Room.Nodes(ctx, selected)
 	if err != nil || pod == nil {
 		return ""
@@ -139,7 +139,7 @@ func (r *run) whyNoRoom(ctx context.Context, p *policy.Policy, pod *corev1.Pod, 
 		return "no node has its labels"
 	}
 	next := successor(pod, p, pool, domain, false)
-	answer := nodefit.Judge(next, nodefit.Volumes{Unknown: len(podstatus.VolumeClaims(&pod.Spec)) > 0}, &nodefit.Cell{Labels: selected, Nodes: nodes, Now: r.Clock.Now()})
+	answer := nodefit.Judge(next, nodefit.Volumes{Unknown: len(podstatus.VolumeClaims(&pod.Spec)) > 0}, &nodefit.Cell{Set: selected, Nodes: nodes, Now: r.Clock.Now()})
 	if answer.Verdict == nodefit.Never {
 		return answer.Why
 	}

@@ -77,7 +77,7 @@ type roomCheck struct {
 func (r *run) beginCheck(owner ledger.OwnerKey, p *policy.Policy, shown string) {
 	c := &roomCheck{shown: shown}
 	for i := range p.Len() {
-		c.pools = append(c.pools, r.Room.Checkpoint(p.Strategy.Pool(i).Labels))
+		c.pools = append(c.pools, r.Room.Checkpoint(p.Nodes(i, -1)))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

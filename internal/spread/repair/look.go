@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -202,7 +203,7 @@ func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
 		view.Held = cmp.Or(view.Held, "the API server may not ask Stowage about its successor")
 	}
 	s.state.Keep = s.state.Keep || pod.Spec.SchedulingGroup != nil
-	if by, is := placement.Pinned(created, s.policy.Strategy, nil); is && view.Seat.Pool < 0 {
+	if by, is := placement.Pinned(created, s.policy.Strategy, nodeset.Set{}); is && view.Seat.Pool < 0 {
 		s.pinned = append(s.pinned, pinned{len(s.pods), by})
 	}
 	if view.Seat.Pool < 0 {

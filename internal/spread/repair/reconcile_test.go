@@ -36,6 +36,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
@@ -506,7 +507,7 @@ func TestDescribe(t *testing.T) {
 			want: map[string]stowage.ConditionReason{versprei.ConditionBalanced: stowage.ReasonWithoutSeat}, current: "1/0/1"},
 		"a policy's pool had the name of one that there is": {pods: func() []*corev1.Pod {
 			former := pod("y", "node-b", "", 0, 0)
-			at, of := ledger.PolicyPool("0", map[string]string{"p": "b"}), ledger.Source{UID: "policy", Generation: 1}
+			at, of := ledger.PolicyPool("0", nodeset.Set{Labels: map[string]string{"p": "b"}}), ledger.Source{UID: "policy", Generation: 1}
 			claimed := ledger.WithSource("y", at, of)
 			former.Labels[stowage.PoolLabel], former.Labels[stowage.SeatLabel] = ledger.PoolName(at), "1"
 			former.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginClaimed, claimed, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: at, Ordinal: 1})

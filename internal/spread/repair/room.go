@@ -37,7 +37,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 	if err != nil || held != "" {
 		return room{held: held}, err
 	}
-	selected := p.NodeSelector(removal.To, removal.Domain)
+	selected := p.Nodes(removal.To, removal.Domain)
 	nodes, err := r.Room.Nodes(ctx, selected)
 	if err != nil {
 		return room{}, err
@@ -96,7 +96,7 @@ func (r *run) available(ctx context.Context, p *policy.Policy, example *corev1.P
 		return out, nil
 	}
 	for i := range out {
-		nodes, err := r.Room.Nodes(ctx, p.Strategy.Pool(i).Labels)
+		nodes, err := r.Room.Nodes(ctx, p.Nodes(i, -1))
 		if err != nil {
 			return nil, err
 		}

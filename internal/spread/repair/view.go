@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -32,7 +33,7 @@ func viewOf(pod *corev1.Pod, created *podpatch.Pod, owner ledger.Owner, p *polic
 	}
 	if view.Seat.Pool < 0 {
 		view.Full = ledger.FoundFull(key, pod.Namespace, owner.UID, pod.Annotations)
-		_, pinned := placement.Pinned(created, p.Strategy, nil)
+		_, pinned := placement.Pinned(created, p.Strategy, nodeset.Set{})
 		view.Ours = !pinned
 	}
 	return view

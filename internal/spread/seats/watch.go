@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -38,6 +39,10 @@ func (p *Pods) Transformer() cache.TransformFunc {
 		}
 		if slim.Spec.NodeName = pod.Spec.NodeName; slim.Spec.NodeName == "" {
 			slim.Spec.NodeSelector = pod.Spec.NodeSelector
+			if pins := nodeset.PinsOf(&pod.Spec); pins != nil && pins.Terms != nil {
+				required := &corev1.NodeSelector{NodeSelectorTerms: pins.Terms}
+				slim.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
+			}
 		}
 		slim.Status.NominatedNodeName, slim.Status.Phase = pod.Status.NominatedNodeName, pod.Status.Phase
 		for _, c := range pod.Status.Conditions {

@@ -3,10 +3,11 @@ package sequence
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // Across is the domains, such as zones, over which the pods of each pool are divided. Package domain divides them. It does not
@@ -60,7 +61,7 @@ func (s *Strategy) WithDomains(a Across) (*Strategy, error) {
 		}
 	}
 	for i := range s.pools {
-		if _, ok := s.pools[i].Labels[a.Key]; ok {
+		if s.pools[i].Nodes().Names(a.Key) {
 			errs = append(errs, fmt.Errorf("pool %d has the label %s, by which each pool is to be divided", i, a.Key))
 		}
 	}
@@ -76,12 +77,13 @@ func (s *Strategy) Values(key string, pool int) int {
 	if s.domains != nil && s.domains.Key == key {
 		return len(s.domains.Domains)
 	}
-	if _, fixed := s.pools[pool].Labels[key]; !fixed {
+	if _, fixed := s.pools[pool].Nodes().Values(key); !fixed {
 		return 0
 	}
 	values := map[string]bool{}
 	for i := range s.pools {
-		if v, ok := s.pools[i].Labels[key]; ok {
+		of, _ := s.pools[i].Nodes().Values(key)
+		for _, v := range of {
 			values[v] = true
 		}
 	}
@@ -100,9 +102,7 @@ func (s *Strategy) across(a *Across) *Strategy {
 	out.domains, out.cells = a, nil
 	for i := range s.pools {
 		for _, domain := range a.Domains {
-			cell := maps.Clone(s.pools[i].Labels)
-			cell[a.Key] = domain.Value
-			out.cells = append(out.cells, cell)
+			out.cells = append(out.cells, s.pools[i].Nodes().With(a.Key, domain.Value))
 		}
 	}
 	d := newDigest()
@@ -119,10 +119,10 @@ func (s *Strategy) across(a *Across) *Strategy {
 // Across returns the domains of the pools, or nil if the pools are not divided.
 func (s *Strategy) Across() *Across { return s.domains }
 
-// NodeSelector returns what selects the nodes of a pool, or of one of its domains. The domain is -1 for all of them. The result is not to be changed.
-func (s *Strategy) NodeSelector(pool, domain int) map[string]string {
+// Nodes returns the nodes of a pool, or of one of its domains. The domain is -1 for all of them. The result is not to be changed.
+func (s *Strategy) Nodes(pool, domain int) nodeset.Set {
 	if s.domains == nil || domain < 0 {
-		return s.pools[pool].Labels
+		return s.pools[pool].Nodes()
 	}
 	return s.cells[pool*len(s.domains.Domains)+domain]
 }
@@ -162,11 +162,11 @@ func (s *Strategy) CellNamed(pool, domain string) (at Cell, known bool) {
 
 // Keys returns the keys of the labels by which a pool's nodes are selected, in order.
 func (s *Strategy) Keys(pool int) []string {
-	keys := slices.Collect(maps.Keys(s.pools[pool].Labels))
+	keys := s.pools[pool].Nodes().Keys()
 	if s.domains != nil {
 		keys = append(keys, s.domains.Key)
+		slices.Sort(keys)
 	}
-	slices.Sort(keys)
 	return keys
 }
 
@@ -197,5 +197,5 @@ func (c Cells) Index(at Cell) int { return at.Pool*c.domains + at.Domain }
 // At returns the cell at a place in a list of all.
 func (c Cells) At(i int) Cell { return Cell{i / c.domains, i % c.domains} }
 
-// CellSelector returns the node selector of a cell.
-func (s *Strategy) CellSelector(at Cell) map[string]string { return s.NodeSelector(at.Pool, at.Domain) }
+// NodesOf returns the nodes of a cell.
+func (s *Strategy) NodesOf(at Cell) nodeset.Set { return s.Nodes(at.Pool, at.Domain) }

@@ -67,7 +67,7 @@ func TestWithDomains(t *testing.T) {
 			t.Errorf("a node with %s is in pool %d, want %d", node, got, want)
 		}
 	}
-	if got := fmt.Sprint(over.NodeSelector(1, 1), over.NodeSelector(1, -1), over.Keys(0)); got != "map[type:spot zone:b] map[type:spot] [type zone]" {
+	if got := fmt.Sprint(over.Nodes(1, 1), over.Nodes(1, -1), over.Keys(0)); got != "type=spot,zone=b type=spot [type zone]" {
 		t.Errorf("the selectors are %s", got)
 	}
 }
@@ -92,8 +92,8 @@ func TestCells(t *testing.T) {
 			if at != (Cell{i / want, i % want}) || cells.Index(at) != i {
 				t.Errorf("cell %d is %v, whose place is %d", i, at, cells.Index(at))
 			}
-			selector := s.CellSelector(at)
-			if selector["p"] != []string{"a", "b"}[at.Pool] || want == 3 && selector["zone"] != []string{"x", "y", "z"}[at.Domain] {
+			selector := s.NodesOf(at)
+			if selector.Labels["p"] != []string{"a", "b"}[at.Pool] || want == 3 && selector.Labels["zone"] != []string{"x", "y", "z"}[at.Domain] {
 				t.Errorf("the nodes of %v have the labels %v", at, selector)
 			}
 		}

@@ -8,6 +8,11 @@ import (
 	"hash"
 	"maps"
 	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // Fingerprint identifies a strategy by its value, however the strategy came about. It stands for the pools in their order, for
@@ -49,21 +54,34 @@ func (d *digest) fingerprint() (f Fingerprint) {
 	return f
 }
 
-// SelectorHash returns 48 bits of a hash of node labels, as text.
-func SelectorHash(labels map[string]string) string {
+// SelectorHash returns 48 bits of a hash of what selects nodes, as text.
+func SelectorHash(nodes nodeset.Set) string {
 	h := sha256.New()
 	buf := make([]byte, 0, 256)
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		for _, part := range []string{key, labels[key]} {
-			buf = binary.AppendUvarint(buf, uint64(len(part)))
-			buf = append(buf, part...)
+	text := func(part string) {
+		buf = binary.AppendUvarint(buf, uint64(len(part)))
+		buf = append(buf, part...)
+	}
+	for _, key := range slices.Sorted(maps.Keys(nodes.Labels)) {
+		text(key)
+		text(nodes.Labels[key])
+	}
+	for i := range nodes.Expressions {
+		text("") // no label has this key
+		for _, part := range partsOf(&nodes.Expressions[i]) {
+			text(part)
 		}
 	}
 	h.Write(buf)
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:6])
 }
 
-// SelectorHash returns the [SelectorHash] of a pool's labels.
+// partsOf is an expression as texts.
+func partsOf(r *corev1.NodeSelectorRequirement) []string {
+	return append([]string{r.Key, string(r.Operator), strconv.Itoa(len(r.Values))}, r.Values...)
+}
+
+// SelectorHash returns the [SelectorHash] of a pool's nodes.
 func (s *Strategy) SelectorHash(pool int) string { return s.selectors[pool] }
 
 // fingerprintOf returns the identity of a strategy without gaps.
@@ -90,6 +108,14 @@ func fingerprintOf(pools []Pool, tie Tie) Fingerprint {
 		if pools[i].MaxShare > 0 {
 			d.number(int64(i))
 			d.number(pools[i].MaxShare)
+		}
+	}
+	for i := range pools {
+		for j := range pools[i].Expressions {
+			d.number(-1 - int64(i)) // no index of a pool with a MaxShare
+			for _, part := range partsOf(&pools[i].Expressions[j]) {
+				d.text(part)
+			}
 		}
 	}
 	return d.fingerprint()

@@ -4,8 +4,14 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
+
+func not(key string, values ...string) []corev1.NodeSelectorRequirement {
+	return []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpNotIn, Values: values}}
+}
 
 func TestFingerprint(t *testing.T) {
 	pools := func(change ...func([]sequence.Pool)) []sequence.Pool {
@@ -39,6 +45,10 @@ func TestFingerprint(t *testing.T) {
 		"another weight":        whole(func(p []sequence.Pool) { p[0].Weight = 21 }),
 		"another maximum":       whole(func(p []sequence.Pool) { p[1].Max = 99 }),
 		"another overflow":      whole(func(p []sequence.Pool) { p[1].Overflow = 2 }),
+		"an expression":         whole(func(p []sequence.Pool) { p[0].Expressions = not("arm", "true") }),
+		"another expression":    whole(func(p []sequence.Pool) { p[0].Expressions = not("arm", "false") }),
+		"of another pool's":     whole(func(p []sequence.Pool) { p[1].Expressions = not("arm", "true") }),
+		"two values":            whole(func(p []sequence.Pool) { p[0].Expressions = not("arm", "true", "false") }),
 		"seats left out":        whole().Without(gaps),
 		"others left out":       whole().Without([]sequence.Gap{{}, {From: 6, Count: sequence.All}}),
 		"of another, left out":  whole(func(p []sequence.Pool) { p[0].Base = 2 }).Without(gaps),

@@ -7,7 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // Parse reads a strategy as its annotation has it:
@@ -15,9 +18,10 @@ import (
 //	nodesize=small,base=1,weight=0:nodesize=large,weight=1
 //
 // Pools are separated by colons; each is a list of settings: base, weight, and at
-// least one node label. Spaces around them do not count. A base or weight that is not
-// given is zero. The later pool wins a tie. The error names every pool that is wrong,
-// by its place, and says what was expected.
+// least one that says which nodes the pool has. That is a node label, a label that nodes
+// do not have (!key), or a value that they do not have (key!=value). Spaces around them do
+// not count. A base or weight that is not given is zero. The later pool wins a tie. The
+// error names every pool that is wrong, by its place, and says what was expected.
 func Parse(text string) (*Strategy, error) {
 	if len(text) > MaxText {
 		return nil, fmt.Errorf("it has more than %d characters", MaxText)
@@ -81,38 +85,72 @@ func parsePool(text string) (Pool, error) {
 	}
 	var seen []string
 	for setting := range strings.SplitSeq(text, ",") {
-		key, value, ok := strings.Cut(setting, "=")
-		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		if !ok {
-			return p, fmt.Errorf("%q has no equals sign; expected key=value", strings.TrimSpace(setting))
+		key, err := p.set(strings.TrimSpace(setting))
+		if err != nil {
+			return p, err
 		}
 		if slices.Contains(seen, key) {
 			return p, fmt.Errorf("%s is given twice", key)
 		}
 		seen = append(seen, key)
-		switch key {
-		case "base", "weight":
-			n, err := strconv.ParseInt(value, 10, 64)
-			if err != nil || n < 0 {
-				return p, fmt.Errorf("%s is %q; expected a whole number from 0", key, value)
-			}
-			if key == "base" {
-				p.Base = n
-			} else {
-				p.Weight = n
-			}
-		default:
-			if msgs := validation.IsQualifiedName(key); len(msgs) > 0 {
-				return p, fmt.Errorf("%q is no label key: %s", key, strings.Join(msgs, "; "))
-			}
-			if msgs := validation.IsValidLabelValue(value); len(msgs) > 0 {
-				return p, fmt.Errorf("%q is no value of label %s: %s", value, key, strings.Join(msgs, "; "))
-			}
-			p.Labels[key] = value
-		}
 	}
-	if len(p.Labels) == 0 {
+	nodes, err := nodeset.New(p.Labels, p.Expressions)
+	if err != nil {
+		return p, err
+	}
+	if nodes.Empty() {
 		return p, errors.New("it has no node label; expected one, like nodesize=large")
 	}
+	p.Labels, p.Expressions = nodes.Labels, nodes.Expressions
 	return p, nil
+}
+
+// set takes a setting of a pool: key=value, key!=value or !key. It returns what is to be there once.
+func (p *Pool) set(setting string) (once string, err error) {
+	if absent, ok := strings.CutPrefix(setting, "!"); ok {
+		key := strings.TrimSpace(absent)
+		p.Expressions = append(p.Expressions, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpDoesNotExist})
+		return "!" + key, checkKey(key)
+	}
+	if key, value, ok := strings.Cut(setting, "!="); ok {
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		p.Expressions = append(p.Expressions, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpNotIn, Values: []string{value}})
+		return key + "!=" + value, checkKey(key)
+	}
+	key, value, ok := strings.Cut(setting, "=")
+	key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+	if !ok {
+		return key, fmt.Errorf("%q has no equals sign; expected key=value, key!=value or !key", setting)
+	}
+	switch key {
+	case "base", "weight":
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n < 0 {
+			return key, fmt.Errorf("%s is %q; expected a whole number from 0", key, value)
+		}
+		if key == "base" {
+			p.Base = n
+		} else {
+			p.Weight = n
+		}
+		return key, nil
+	}
+	if msgs := validation.IsValidLabelValue(value); len(msgs) > 0 && checkKey(key) == nil {
+		return key, fmt.Errorf("%q is no value of label %s: %s", value, key, strings.Join(msgs, "; "))
+	}
+	if _, twice := p.Labels[key]; !twice {
+		p.Labels[key] = value
+	}
+	return key, checkKey(key)
+}
+
+// checkKey reports a key that is none of a label.
+func checkKey(key string) error {
+	if key == "base" || key == "weight" {
+		return fmt.Errorf("%s is no label here; expected %s=1, or a label with another key", key, key)
+	}
+	if msgs := validation.IsQualifiedName(key); len(msgs) > 0 {
+		return fmt.Errorf("%q is no label key: %s", key, strings.Join(msgs, "; "))
+	}
+	return nil
 }

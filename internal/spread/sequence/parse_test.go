@@ -24,6 +24,8 @@ func TestParse(t *testing.T) {
 		"spaces":                {text: " a=b , base = 1 : c=d , weight=1 ", n: 3, want: []int64{1, 2}},
 		"several labels":        {text: "a=b,c=d,weight=1:a=b,c=e,weight=1", n: 4, want: []int64{2, 2}},
 		"an empty label value":  {text: "a=,weight=1", n: 4, want: []int64{4}},
+		"an absent label":       {text: "!spot,weight=1:spot=true,weight=4", n: 5, want: []int64{1, 4}},
+		"other values":          {text: "type != spot , type!=gpu,weight=1:type=spot,weight=1", n: 2, want: []int64{1, 1}},
 		"settings in any order": {text: "weight=1,a=b,base=3:weight=1,a=c", n: 5, want: []int64{4, 1}},
 	}
 	for name, tc := range cases {
@@ -71,6 +73,14 @@ func TestParseRefuses(t *testing.T) {
 		"too many pools":        {strings.Repeat("p=a,weight=1:", 100) + "p=a,weight=1", "there are 101 pools; expected at most 32"},
 		"too long a text":       {"p=a,weight=1" + strings.Repeat(" ", sequence.MaxText), "it has more than 8192 characters"},
 		"no base and no weight": {"a=b:c=d,weight=0", "no pool ever gets a pod"},
+		"an absent base":        {"!base,weight=1", "base is no label here; expected base=1"},
+		"no value of weight":    {"a=b,weight!=3", "weight is no label here; expected weight=1"},
+		"an absent label twice": {"!a,!a,weight=1", "!a is given twice"},
+		"an absent key":         {"!a b,weight=1", `"a b" is no label key`},
+		"no other value":        {"a!=b/c,weight=1", `"b/c" is no value of label a`},
+		"a contradiction":       {"a=b,a!=b,weight=1", `pool 0 ("a=b,a!=b,weight=1"): no node can meet both a=b and a!=b`},
+		"absent and there":      {"a=b,!a,weight=1", "no node can meet both a=b and !a"},
+		"equal other pools":     {"!a,weight=1:! a,base=1", "pool 1: has the same node labels as pool 0"},
 		"equal pools":           {"a=b,weight=1:a=b,base=1", "pool 1: has the same node labels as pool 0"},
 		"a weight over the top": {"a=b,weight=1001", "pool 0: weight is 1001; it must be 0 to 1000"},
 		"a number over the top": {"a=b,weight=99999999999999999999", `weight is "99999999999999999999"`},

@@ -21,25 +21,20 @@ func (s *Strategy) poolWith(is func(*Pool) bool) (int, bool) {
 	return 0, false
 }
 
-// ChoosesBy reports whether pools have a node label.
+// ChoosesBy reports whether pools have their nodes by a label.
 func (s *Strategy) ChoosesBy(label string) bool {
 	for i := range s.pools {
-		if _, ok := s.pools[i].Labels[label]; ok {
+		if s.pools[i].Nodes().Names(label) {
 			return true
 		}
 	}
 	return s.domains != nil && s.domains.Key == label
 }
 
-// HasNode reports whether a node with these labels belongs to a pool. It has all of the pool's labels, and is in one of the
-// domains.
+// HasNode reports whether a node with these labels may have pods of a pool. It is one of the pool's nodes, and in one of the domains. It may be
+// a node of an earlier pool, too, to which it then belongs: see [Strategy.PoolOfNode].
 func (s *Strategy) HasNode(pool int, node map[string]string) bool {
-	for key, value := range s.pools[pool].Labels {
-		if has, ok := node[key]; !ok || has != value {
-			return false
-		}
-	}
-	return s.DomainOfNode(node) >= 0
+	return s.pools[pool].Nodes().Has(node) && s.DomainOfNode(node) >= 0
 }
 
 // PoolOfNode returns the first pool that a node with these labels belongs to, or -1.

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sort"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // Limits of a strategy. They bound the memory of a sequence: one period is at most
@@ -23,8 +26,9 @@ type Pool struct {
 	Name string
 	// ID tells the pool from others of the same name, where that is not the name itself: see [Pool.Key].
 	ID string
-	// Labels are those of the pool's nodes.
-	Labels map[string]string
+	// Labels are those of the pool's nodes, and Expressions what else holds for the nodes' labels: see [Pool.Nodes].
+	Labels      map[string]string
+	Expressions []corev1.NodeSelectorRequirement
 	// Base is how many pods go here before any weight counts.
 	Base int64
 	// Weight is the pool's share of the rest, relative to the other pools. A pool
@@ -40,6 +44,9 @@ type Pool struct {
 
 // Key is what seats and books call the pool: the ID, or the name of a pool without one.
 func (p *Pool) Key() string { return cmp.Or(p.ID, p.Name) }
+
+// Nodes are the pool's nodes.
+func (p *Pool) Nodes() nodeset.Set { return nodeset.Set{Labels: p.Labels, Expressions: p.Expressions} }
 
 // Tie says which of two pools takes a seat that both are due.
 type Tie bool
@@ -62,12 +69,12 @@ type Strategy struct {
 	base     []int64 // seats of each pool in the base part, at most its maximum
 	baseLen  int64
 	segments []segment
-	short    *shortage           // seats that are left out, or nil
-	domains  *Across             // over which each pool is divided, or nil
-	cells    []map[string]string // the labels of each domain of each pool
+	short    *shortage     // seats that are left out, or nil
+	domains  *Across       // over which each pool is divided, or nil
+	cells    []nodeset.Set // the nodes of each domain of each pool
 
 	fingerprint Fingerprint
-	selectors   []string // the hash of each pool's labels
+	selectors   []string // the hash of what selects each pool's nodes
 }
 
 // New returns the strategy of some pools. It reports everything that is wrong with
@@ -87,7 +94,7 @@ func newClosed(pools []Pool, tie Tie, gaps []Gap) *Strategy {
 	s := &Strategy{pools: pools, tie: tie, fingerprint: fingerprintOf(pools, tie), base: make([]int64, len(pools))}
 	room := make([]int64, len(pools)) // what each pool may still take
 	for i, p := range pools {
-		s.selectors = append(s.selectors, SelectorHash(p.Labels))
+		s.selectors = append(s.selectors, SelectorHash(p.Nodes()))
 		room[i] = math.MaxInt64
 		s.base[i] = p.Base
 		most, limited := p.Max, p.Max > 0
@@ -167,7 +174,7 @@ func validate(pools []Pool) error {
 
 // check returns what is wrong with a pool that comes after others.
 func (p *Pool) check(before []Pool) (wrong []string) {
-	if len(p.Labels) == 0 {
+	if p.Nodes().Empty() {
 		wrong = append(wrong, "has no node label")
 	}
 	for _, n := range []struct {
@@ -184,7 +191,7 @@ func (p *Pool) check(before []Pool) (wrong []string) {
 		}
 	}
 	for j, other := range before {
-		if maps.Equal(p.Labels, other.Labels) {
+		if p.Nodes().Equal(other.Nodes()) {
 			wrong = append(wrong, fmt.Sprintf("has the same node labels as pool %d", j))
 		}
 		if p.Name != "" && p.Name == other.Name {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
@@ -98,24 +99,24 @@ func (r *run) eachOf(ctx context.Context, kind schema.GroupVersionKind, use func
 	return worldapi.Each(ctx, r.Uncached, list, use)
 }
 
-// onWay reports whether a node with some labels is being made.
-func (a *autoscaler) onWay(labels map[string]string) bool {
+// onWay reports whether a node of a set is being made.
+func (a *autoscaler) onWay(nodes nodeset.Set) bool {
 	for _, c := range a.coming {
-		if c.Of(labels) {
+		if c.Of(nodes) {
 			return true
 		}
 	}
 	return false
 }
 
-// cannotMake reports whether no NodePool can make nodes with some labels. Each is at its limit for a pod, or has just
+// cannotMake reports whether no NodePool can make nodes of a set. Each is at its limit for a pod, or has just
 // failed to launch a node. It is false if none can: then somebody else makes the nodes.
-func (a *autoscaler) cannotMake(labels map[string]string, requests corev1.ResourceList) bool {
-	suitable := slices.DeleteFunc(slices.Clone(a.pools), func(p karpenter.NodePool) bool { return !p.Makes(labels) })
+func (a *autoscaler) cannotMake(nodes nodeset.Set, requests corev1.ResourceList) bool {
+	suitable := slices.DeleteFunc(slices.Clone(a.pools), func(p karpenter.NodePool) bool { return !p.Makes(nodes) })
 	for i := range suitable {
 		failed := false
 		for _, f := range a.failed {
-			failed = failed || f.claim.NodePool == suitable[i].Name && f.claim.Of(labels) && a.at.Sub(f.at) < failedFor
+			failed = failed || f.claim.NodePool == suitable[i].Name && f.claim.Of(nodes) && a.at.Sub(f.at) < failedFor
 		}
 		if !failed && !suitable[i].AtLimit(requests) {
 			return false

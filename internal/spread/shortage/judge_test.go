@@ -86,7 +86,7 @@ func TestWhenAPoolIsJudged(t *testing.T) {
 				if tc.owner == "" {
 					tc.owner = "rs"
 				}
-				m.judged["b"] = judged{Checkpoint: b.Room.Checkpoint(v.policy.Pool(1).Labels), owner: tc.owner}
+				m.judged["b"] = judged{Checkpoint: b.Room.Checkpoint(v.policy.Nodes(1, -1)), owner: tc.owner}
 			}
 			if tc.node != "" {
 				b.clock.SetTime(start.Add(time.Second))

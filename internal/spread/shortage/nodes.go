@@ -22,7 +22,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[strin
 	looks := map[string]poolroom.Checkpoint{}
 	for i := range v.pools {
 		at := v.policy.Cells().At(i)
-		name, selected := spill.PlaceOf(v.policy.Whole(), at), v.policy.CellSelector(at)
+		name, selected := spill.PlaceOf(v.policy.Whole(), at), v.policy.NodesOf(at)
 		last, looked := m.looked[name]
 		switch {
 		case v.pools[i].Phase == spill.Available:

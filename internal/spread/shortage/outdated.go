@@ -14,6 +14,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -41,12 +42,12 @@ const (
 	triedFor     = 30 * time.Second
 )
 
-// cellSelectors are the labels that a source writes into the pods of each cell.
+// cellSelectors are the nodes for which a source writes pins into the pods of each cell.
 type cellSelectors struct {
-	cells  []map[string]string
+	cells  []nodeset.Set
 	hashes map[string]bool // of the pools' selectors
 	across bool            // the cells are domains of pools
-	// required says that pods select a cell. Otherwise they select none of the pools' labels.
+	// required says that pods ask for a cell. Otherwise they ask for none of the pools' labels.
 	required bool
 }
 
@@ -59,36 +60,25 @@ func cellSelectorsOf(p *policy.Policy) *cellSelectors {
 	out := &cellSelectors{required: !p.Preferred, across: whole.Across() != nil, hashes: map[string]bool{}}
 	for i := range whole.Cells().Len() {
 		at := whole.Cells().At(i)
-		out.cells = append(out.cells, whole.CellSelector(at))
+		out.cells = append(out.cells, whole.NodesOf(at))
 		out.hashes[whole.SelectorHash(at.Pool)] = true
 	}
 	return out
 }
 
-// have reports whether some cell has written a pod's selector. Nothing has, where nothing divides the pod any more.
+// have reports whether some cell has written a pod's pins. Nothing has, where nothing divides the pod any more.
 func (s *cellSelectors) have(rec *observed.Pod) bool {
 	if s == nil {
 		return false
 	}
 	if !s.required {
-		return !slices.ContainsFunc(s.cells, func(cell map[string]string) bool {
-			return slices.ContainsFunc(slices.Collect(maps.Keys(cell)), func(key string) bool { _, is := rec.Selector[key]; return is })
-		})
+		return !slices.ContainsFunc(s.cells, func(cell nodeset.Set) bool { return slices.ContainsFunc(cell.Keys(), rec.Pins.Name) })
 	}
-	// What was removed from a pool, or from all of them, is not seen in the pod's selector alone.
+	// What was removed from a pool, or from all of them, is not seen in the pod's pins alone.
 	if hash := rec.Source.Selector; hash != "" && !s.hashes[hash] || rec.Domain != "" && !s.across {
 		return false
 	}
-	for _, cell := range s.cells {
-		matches := true
-		for k, v := range cell {
-			matches = matches && rec.Selector[k] == v
-		}
-		if matches {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.cells, rec.Pins.AskFor)
 }
 
 // outdated returns the pods of an owner that wait for nodes of no cell, by their index.
@@ -101,12 +91,16 @@ func outdated(p *policy.Policy, records []observed.Pod) (out []int) {
 	}
 	for i := range records {
 		rec := &records[i]
-		pinned := rec.Origin.Admitted() && len(rec.Selector) > 0
-		if pinned && rec.Waiting() && !rec.Nominated && !selectors.have(rec) {
+		if rec.Origin.Admitted() && pinned(rec) && rec.Waiting() && !rec.Nominated && !selectors.have(rec) {
 			out = append(out, i)
 		}
 	}
 	return out
+}
+
+// pinned reports whether a pod may have been given pins. An affinity is its own where its claim names no pool's nodes.
+func pinned(rec *observed.Pod) bool {
+	return rec.Pins != nil && (len(rec.Pins.Selector) > 0 || rec.Source.Selector != "")
 }
 
 // stranded returns the pods of an owner that wait for nodes of a cell from which no node reaches their volumes, by their index.
@@ -122,7 +116,7 @@ func (r *run) stranded(ctx context.Context, p *policy.Policy, records []observed
 			continue
 		}
 		terms, bound, known, err := r.Policies.BoundVolumes(ctx, rec.Namespace, rec.Claims)
-		if err == nil && bound && known && !nodefit.ReachesAll(terms, p.CellSelector(at), look.With) {
+		if err == nil && bound && known && !nodefit.ReachesAll(terms, p.NodesOf(at), look.With) {
 			out = append(out, i)
 		}
 	}

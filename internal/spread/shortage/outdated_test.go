@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -182,20 +183,20 @@ func TestOutdatedSuccessors(t *testing.T) {
 
 // A claim has the hash of the selector that its pod got. So a label is missed that was removed from the pool, and so are removed domains.
 func TestOutdatedByHash(t *testing.T) {
-	labels := map[string]string{"p": "a"}
-	of := func(hash map[string]string) observed.Pod {
-		r := observed.Pod{Active: true, Unschedulable: true, Origin: ledger.OriginClaimed, Selector: map[string]string{"p": "a", "zone": "1"}}
+	labels := nodeset.Set{Labels: map[string]string{"p": "a"}}
+	of := func(hash nodeset.Set) observed.Pod {
+		r := observed.Pod{Active: true, Unschedulable: true, Origin: ledger.OriginClaimed, Pins: &nodeset.Pins{Selector: map[string]string{"p": "a", "zone": "1"}}}
 		r.Pool, r.Source.Selector = "od", sequence.SelectorHash(hash)
 		return r
 	}
-	selectors := &cellSelectors{required: true, cells: []map[string]string{labels}, hashes: map[string]bool{sequence.SelectorHash(labels): true}}
-	now, was := of(labels), of(map[string]string{"p": "a", "zone": "1"})
+	selectors := &cellSelectors{required: true, cells: []nodeset.Set{labels}, hashes: map[string]bool{sequence.SelectorHash(labels): true}}
+	now, was := of(labels), of(nodeset.Set{Labels: map[string]string{"p": "a", "zone": "1"}})
 	if !selectors.have(&now) || selectors.have(&was) {
 		t.Errorf("the cell has the pod of now: %t, and that of before: %t", selectors.have(&now), selectors.have(&was))
 	}
 	soft := &cellSelectors{cells: selectors.cells}
 	other := was
-	other.Selector = map[string]string{"os": "linux"}
+	other.Pins = &nodeset.Pins{Selector: map[string]string{"os": "linux"}}
 	if soft.have(&now) || !soft.have(&other) {
 		t.Error("where pods only prefer their pool, one that selects it stays, or one that does not goes")
 	}
@@ -224,11 +225,11 @@ func TestCellSelectorsOf(t *testing.T) {
 			t.Fatal(p, err)
 		}
 		got := cellSelectorsOf(p)
-		if len(got.cells) != cells || got.across != (over != "") || len(got.hashes) != 2 || !got.hashes[sequence.SelectorHash(map[string]string{"p": "b"})] || !got.required {
+		if len(got.cells) != cells || got.across != (over != "") || len(got.hashes) != 2 || !got.hashes[sequence.SelectorHash(nodeset.Set{Labels: map[string]string{"p": "b"}})] || !got.required {
 			t.Errorf("over %q: %+v", over, got)
 		}
-		rec := observed.Pod{Origin: ledger.OriginClaimed, Selector: map[string]string{"p": "a", "zone": "x"}}
-		rec.Source.Selector = sequence.SelectorHash(map[string]string{"p": "a"})
+		rec := observed.Pod{Origin: ledger.OriginClaimed, Pins: &nodeset.Pins{Selector: map[string]string{"p": "a", "zone": "x"}}}
+		rec.Source.Selector = sequence.SelectorHash(nodeset.Set{Labels: map[string]string{"p": "a"}})
 		if !got.have(&rec) {
 			t.Errorf("over %q: a pod of a cell is outdated", over)
 		}

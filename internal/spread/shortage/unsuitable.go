@@ -12,6 +12,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
@@ -126,7 +127,7 @@ func (r *run) judgeCell(ctx context.Context, v *picture, m *memory, at sequence.
 		return
 	}
 	name, last := spill.PlaceOf(v.policy.Whole(), at), m.judgedIn(v, at)
-	is := judged{Checkpoint: r.Room.Checkpoint(v.policy.Whole().CellSelector(at)), owner: v.members[0].UID, policy: v.policy.From}
+	is := judged{Checkpoint: r.Room.Checkpoint(v.policy.Whole().NodesOf(at)), owner: v.members[0].UID, policy: v.policy.From}
 	pod, volumes, err := read(at)
 	if pod != nil && err == nil {
 		is.answer, err = r.judgeByEvidence(ctx, v, at, question(v, at, pod, volumes), stored)
@@ -159,7 +160,7 @@ func (v *picture) unsuitable(at sequence.Cell, a nodefit.Answer, was *stowage.Un
 	if was != nil {
 		is = was.Since
 	}
-	return &stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, Domain: v.policy.DomainName(at.Domain), Since: is, Filter: a.Filter, Why: a.Why}
+	return &stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, MatchExpressions: pool.Expressions, Domain: v.policy.DomainName(at.Domain), Since: is, Filter: a.Filter, Why: a.Why}
 }
 
 // second is the present time, as the API keeps it.
@@ -180,7 +181,8 @@ func (r *run) judgeByEvidence(ctx context.Context, v *picture, at sequence.Cell,
 	}
 	q.Proven = true
 	if answer, err = r.Room.Judge(ctx, q); err == nil && answer.Verdict != nodefit.Never && stored.proven == nil {
-		stored.proven = &stowage.ProvenPool{NodeLabel: v.policy.AsWritten().Pool(at.Pool).Labels, Domain: v.policy.DomainName(at.Domain), Since: v.second()}
+		pool := v.policy.AsWritten().Pool(at.Pool)
+		stored.proven = &stowage.ProvenPool{NodeLabel: pool.Labels, MatchExpressions: pool.Expressions, Domain: v.policy.DomainName(at.Domain), Since: v.second()}
 	}
 	return answer, err
 }
@@ -194,7 +196,7 @@ func question(v *picture, at sequence.Cell, pod *corev1.Pod, volumes nodefit.Vol
 		pod.Spec.Tolerations = slices.DeleteFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
 	}
 	whole := v.policy.Whole()
-	return poolroom.Question{Labels: whole.CellSelector(at), Pod: placement.InCell(pod, whole, at, v.policy.TolerationsOf(at.Pool)), Volumes: volumes}
+	return poolroom.Question{Set: whole.NodesOf(at), Pod: placement.InCell(pod, whole, at, v.policy.TolerationsOf(at.Pool)), Volumes: volumes}
 }
 
 // had reports whether a pod of the workload, of any revision, has had a node in a cell.
@@ -259,11 +261,14 @@ func storedVerdict(v *picture, at sequence.Cell) (out cellVerdict) {
 	if v.state == nil {
 		return out
 	}
-	pool, domain := v.policy.AsWritten().Pool(at.Pool).Labels, v.policy.DomainName(at.Domain)
-	if i := slices.IndexFunc(v.state.Unsuitable, func(u stowage.UnsuitablePool) bool { return u.Is(pool, domain) }); i >= 0 {
+	if i := slices.IndexFunc(v.state.Unsuitable, func(u stowage.UnsuitablePool) bool {
+		return spill.Recorded(v.policy.AsWritten(), at, nodeset.Set{Labels: u.NodeLabel, Expressions: u.MatchExpressions}, u.Domain)
+	}); i >= 0 {
 		out.unsuitable = v.state.Unsuitable[i].DeepCopy()
 	}
-	if i := slices.IndexFunc(v.state.Proven, func(p stowage.ProvenPool) bool { return p.Is(pool, domain) }); i >= 0 {
+	if i := slices.IndexFunc(v.state.Proven, func(p stowage.ProvenPool) bool {
+		return spill.Recorded(v.policy.AsWritten(), at, nodeset.Set{Labels: p.NodeLabel, Expressions: p.MatchExpressions}, p.Domain)
+	}); i >= 0 {
 		out.proven = v.state.Proven[i].DeepCopy()
 	}
 	return out
@@ -317,7 +322,7 @@ func (r *run) tellUnsuitable(w world.Object, v *picture, is verdict) {
 		at := of.At(i)
 		name := spill.PlaceOf(whole, at)
 		now := slices.IndexFunc(is.unsuitable, func(u stowage.UnsuitablePool) bool {
-			return u.Is(whole.Pool(at.Pool).Labels, whole.DomainName(at.Domain))
+			return spill.Recorded(whole, at, nodeset.Set{Labels: u.NodeLabel, Expressions: u.MatchExpressions}, u.Domain)
 		})
 		switch {
 		case now >= 0 && v.policy.SuitsCell(at):

@@ -14,6 +14,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -59,7 +60,7 @@ func ofPolicyWith(t *testing.T, objects []client.Object, change ...func(*corev1.
 			runs = runs || len(o.Spec.Taints) == 0
 		case *corev1.Pod:
 			name := o.Spec.NodeSelector["p"]
-			key, ordinal := ledger.PolicyPool(name, map[string]string{"p": name}), o.Labels[stowage.SeatLabel]
+			key, ordinal := ledger.PolicyPool(name, nodeset.Set{Labels: map[string]string{"p": name}}), o.Labels[stowage.SeatLabel]
 			seat := ledger.Seat{Pool: key}
 			_, _ = fmt.Sscan(ordinal, &seat.Ordinal)
 			o.Labels[stowage.PoolLabel] = name

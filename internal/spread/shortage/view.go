@@ -174,13 +174,13 @@ func (r *run) askSuppliers(ctx context.Context, w world.Object, v *picture, m *m
 	karpenter, groups := r.askKarpenter(ctx), r.askClusterAutoscaler(ctx)
 	way.pods = r.askForScaleUps(ctx, w.Namespace)
 	for i := range way.pools {
-		selected := p.CellSelector(of.At(i))
+		selected := p.NodesOf(of.At(i))
 		way.pools[i] = way.pools[i] || karpenter.onWay(selected) || groups.OnWay(r.NodeGroups.Groups, selected, v.Now)
 	}
 	for key, e := range m.examples {
 		cell, known := p.CellNamed(key.pool, key.domain)
 		if at := of.Index(cell); known && !way.pools[at] {
-			selected := p.CellSelector(cell)
+			selected := p.NodesOf(cell)
 			v.Hard[at] = v.Hard[at] || karpenter.cannotMake(selected, e.requests) || groups.CannotMake(r.NodeGroups.Groups, selected, v.Now)
 		}
 	}
@@ -204,7 +204,7 @@ func samePools(a, b *sequence.Strategy) bool {
 		return false
 	}
 	for i := range a.Len() {
-		if a.Pool(i).Name != b.Pool(i).Name || !maps.Equal(a.Pool(i).Labels, b.Pool(i).Labels) {
+		if a.Pool(i).Name != b.Pool(i).Name || !a.Nodes(i, -1).Equal(b.Nodes(i, -1)) {
 			return false
 		}
 	}
@@ -364,7 +364,7 @@ func (r *run) misfit(ctx context.Context, v *picture, one *member, pod *corev1.P
 		return "a volume decides where the pods run", err
 	}
 	proven := storedVerdict(v, cell).proven != nil || r.had(v, cell)
-	answer, err := r.Room.Judge(ctx, poolroom.Question{Labels: p.CellSelector(cell), Pod: pod, Volumes: volumes, Proven: proven})
+	answer, err := r.Room.Judge(ctx, poolroom.Question{Set: p.NodesOf(cell), Pod: pod, Volumes: volumes, Proven: proven})
 	if answer.Verdict != nodefit.Never {
 		return "", err
 	}

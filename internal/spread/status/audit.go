@@ -53,7 +53,7 @@ func (r *policyRun) unsuitableFor(ctx context.Context, t *tally, a *audit) ([]st
 	for i := range why {
 		at := of.At(i)
 		pod := placement.InCell(a.example, strategy, at, t.compiled.TolerationsOf(at.Pool))
-		answer, err := r.Room.Judge(ctx, poolroom.Question{Labels: strategy.CellSelector(at), Pod: pod, Proven: a.runsIn(strategy, at, func(node string) map[string]string { return r.World.NodeLabels(ctx, node) })})
+		answer, err := r.Room.Judge(ctx, poolroom.Question{Set: strategy.NodesOf(at), Pod: pod, Proven: a.runsIn(strategy, at, func(node string) map[string]string { return r.World.NodeLabels(ctx, node) })})
 		if err != nil {
 			return nil, err
 		}

@@ -66,11 +66,11 @@ func TestBalanced(t *testing.T) {
 			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Moving = true }, reason: stowage.ReasonProgressing, text: "pods are being created or removed",
 		},
 		"outside of its pool": {
-			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2,
+			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Node: map[string]string{"p": "a"}}), replicas: 2,
 			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat: the labels of pools or nodes, or the order of pools, have changed; " + rollOut,
 		},
 		"where that is allowed": {
-			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Place: map[string]string{"p": "a"}}), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Preferred: true}},
+			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Node: map[string]string{"p": "a"}}), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Preferred: true}},
 			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat, as enforcement Preferred allows; make room in the pool, and " + rollOut,
 		},
 		"too many": {

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -117,14 +116,11 @@ func (t *tally) add(d *division.Division) {
 // describePools fills in the statuses of the pools. It returns those without a node, with their labels.
 func (t *tally) describePools(nodes []corev1.Node) (empty []string) {
 	st := t.status
-	for _, p := range t.of.Spec.Pools {
-		pool, selector := t.pools[p.Name], labels.Set{}
-		for k, v := range p.NodeSelector {
-			selector[k] = string(v)
-		}
-		has := selector.AsSelectorPreValidated()
+	for n := range t.of.Spec.Pools {
+		p := &t.of.Spec.Pools[n]
+		pool, of := t.pools[p.Name], policy.NodesOf(p)
 		for i := range nodes {
-			if has.Matches(labels.Set(nodes[i].Labels)) {
+			if of.Has(nodes[i].Labels) {
 				pool.Nodes++
 			}
 		}
@@ -132,7 +128,7 @@ func (t *tally) describePools(nodes []corev1.Node) (empty []string) {
 			pool.Share = strconv.FormatFloat(t.shares[p.Name], 'f', 1, 64)
 		}
 		if pool.Nodes == 0 {
-			empty = append(empty, fmt.Sprintf("%s (%s)", p.Name, selector))
+			empty = append(empty, fmt.Sprintf("%s (%s)", p.Name, of))
 		}
 		st.Pools = append(st.Pools, *pool)
 	}

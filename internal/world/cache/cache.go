@@ -23,6 +23,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -209,10 +210,10 @@ func (c *Cache) NodeLabels(ctx context.Context, name string) map[string]string {
 	return node.Labels
 }
 
-// NodesWith returns the nodes with some labels as the informer of nodes has them.
-func (c *Cache) NodesWith(ctx context.Context, labels map[string]string) []corev1.Node {
+// NodesWith returns the nodes of a set as the informer of nodes has them.
+func (c *Cache) NodesWith(ctx context.Context, of nodeset.Set) []corev1.Node {
 	var list corev1.NodeList
-	if c.cached.List(ctx, &list, client.MatchingLabels(labels), client.UnsafeDisableDeepCopy) != nil {
+	if c.cached.List(ctx, &list, client.MatchingLabelsSelector{Selector: of.Selector()}, client.UnsafeDisableDeepCopy) != nil {
 		return nil // it has not synced; then no pod is decided about
 	}
 	return list.Items

@@ -8,10 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// FromPoolState returns the state of a strategy's pools or cells as the API has it. Pools are identified by their node labels,
+// FromPoolState returns the state of a strategy's pools or cells as the API has it. Pools are identified by their nodes,
 // because a name may be a place in a list. State may be nil.
 func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
 	of := s.Cells()
@@ -25,7 +26,7 @@ func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
 	for j := range state.Pools {
 		r := &state.Pools[j]
 		for i := range pools {
-			if at := of.At(i); !maps.Equal(r.NodeLabel, s.Pool(at.Pool).Labels) || r.Domain != s.DomainName(at.Domain) {
+			if at := of.At(i); !Recorded(s, at, nodeset.Set{Labels: r.NodeLabel, Expressions: r.MatchExpressions}, r.Domain) {
 				continue
 			}
 			pools[i] = Pool{Phase: Phase(r.Phase), Epoch: r.Epoch, Since: r.Since.Time, Max: r.Max, LeftOut: r.LeftOut, Tries: int(r.Tries), Step: r.Step, Early: r.Early}
@@ -35,6 +36,11 @@ func FromPoolState(state *stowage.PoolState, s *sequence.Strategy) []Pool {
 		}
 	}
 	return pools
+}
+
+// Recorded reports whether an entry of a PoolState about some nodes, and a domain of them, is about a cell.
+func Recorded(s *sequence.Strategy, at sequence.Cell, nodes nodeset.Set, domain string) bool {
+	return domain == s.DomainName(at.Domain) && nodes.Equal(s.Nodes(at.Pool, -1))
 }
 
 // ToPoolRooms returns the state of a strategy's pools or cells as the API has it, or nil if all are available.
@@ -48,7 +54,7 @@ func ToPoolRooms(pools []Pool, s *sequence.Strategy) []stowage.PoolRoom {
 		}
 		short = short || p.Phase != Available
 		r := stowage.PoolRoom{
-			Name: s.Pool(at.Pool).Name, Domain: s.DomainName(at.Domain), NodeLabel: maps.Clone(s.Pool(at.Pool).Labels), Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
+			Name: s.Pool(at.Pool).Name, Domain: s.DomainName(at.Domain), NodeLabel: maps.Clone(s.Pool(at.Pool).Labels), MatchExpressions: s.Pool(at.Pool).Expressions, Phase: stowage.PoolPhase(p.Phase), Epoch: p.Epoch,
 			Since: seconds(p.Since), Max: p.Max, LeftOut: p.LeftOut, Tries: int32(p.Tries), Step: p.Step, Early: p.Early,
 		}
 		if !p.Next.IsZero() {

@@ -1,0 +1,62 @@
+package nodeset
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Pins are what a pod asks of its node by labels.
+type Pins struct {
+	Selector map[string]string         // its node selector
+	Terms    []corev1.NodeSelectorTerm // of the node affinity that it requires; they are alternatives
+}
+
+// PinsOf returns what a pod asks of its node, or nil if it asks for nothing.
+func PinsOf(spec *corev1.PodSpec) *Pins {
+	p := &Pins{Selector: spec.NodeSelector}
+	if a := spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		p.Terms = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	}
+	if len(p.Selector)+len(p.Terms) == 0 {
+		return nil
+	}
+	return p
+}
+
+// AskFor reports whether the pod asks for nodes of a set, as one does that has a seat there: by its node selector if the set is one of label
+// equalities, and else in each term of its affinity that is not empty.
+func (p *Pins) AskFor(s Set) bool {
+	if p == nil {
+		return s.Empty()
+	}
+	if s.Equalities() {
+		for k, v := range s.Labels {
+			if has, ok := p.Selector[k]; !ok || has != v {
+				return false
+			}
+		}
+		return true
+	}
+	requirements := s.Requirements()
+	for i := range p.Terms {
+		t := &p.Terms[i]
+		if len(t.MatchExpressions)+len(t.MatchFields) > 0 && slices.ContainsFunc(requirements, func(r corev1.NodeSelectorRequirement) bool { return !In(t.MatchExpressions, &r) }) {
+			return false
+		}
+	}
+	return len(p.Terms) > 0
+}
+
+// Name reports whether the pod asks for something of a label.
+func (p *Pins) Name(key string) bool {
+	if p == nil {
+		return false
+	}
+	if _, ok := p.Selector[key]; ok {
+		return true
+	}
+	return slices.ContainsFunc(p.Terms, func(t corev1.NodeSelectorTerm) bool {
+		return slices.ContainsFunc(t.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool { return r.Key == key })
+	})
+}
