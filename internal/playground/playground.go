@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
@@ -35,8 +36,8 @@ type Output struct {
 	// Table is that of `stowage preview`, and Plot that of --plot.
 	Table string `json:"table"`
 	Plot  string `json:"plot"`
-	// Picture is that of -o svg.
-	Picture  string   `json:"picture"`
+	// Pictures are that of -o svg in pieces, each of some workloads: a page shows them one by one.
+	Pictures []string `json:"pictures"`
 	Warnings []Note   `json:"warnings"`
 	Errors   []Note   `json:"errors"`
 	Pools    []string `json:"pools"` // that may have no room
@@ -67,15 +68,19 @@ func Settings() preview.Settings {
 	return preview.Settings{Namespace: "stowage-system", Spread: true, Sizing: true, PeerPods: true, PeerPodConfig: peerpod.DefaultConfig()}
 }
 
+// inPicture is how many workloads a picture has at most. A browser reads one of 20 in some milliseconds.
+const inPicture = 20
+
 // mostReplicas bounds the slider of the page.
 const mostReplicas = 1000
 
 // Run makes the decisions.
 func Run(ctx context.Context, settings preview.Settings, in Input) Output {
-	out := Output{Warnings: []Note{}, Errors: []Note{}, Pools: []string{}, Diffs: []Diff{}}
+	out := Output{Pictures: []string{}, Warnings: []Note{}, Errors: []Note{}, Pools: []string{}, Diffs: []Diff{}}
+	documents := split(in.Manifests)
 	fail := func(err error) Output {
 		for _, text := range messages(report.Plain(err.Error())) {
-			out.Errors = append(out.Errors, noteOf(in.Manifests, text))
+			out.Errors = append(out.Errors, documents.noteOf(text))
 		}
 		return out
 	}
@@ -100,9 +105,9 @@ func Run(ctx context.Context, settings preview.Settings, in Input) Output {
 		return fail(err)
 	}
 	for _, text := range report.Counted(append(warnings, waiting...)) {
-		out.Warnings = append(out.Warnings, noteOf(in.Manifests, report.Plain(text)))
+		out.Warnings = append(out.Warnings, documents.noteOf(report.Plain(text)))
 	}
-	var table, plot, picture strings.Builder
+	var table, plot strings.Builder
 	if err := preview.Print(&table, "table", pods, settings.PeerPodConfig.VMResource); err != nil {
 		return fail(err)
 	}
@@ -110,11 +115,15 @@ func Run(ctx context.Context, settings preview.Settings, in Input) Output {
 		if err := preview.Plot(&plot, plans); err != nil {
 			return fail(err)
 		}
-		if err := preview.SVG(&picture, plans); err != nil {
-			return fail(err)
+		for some := range slices.Chunk(plans, inPicture) {
+			var picture strings.Builder
+			if err := preview.SVG(&picture, some); err != nil {
+				return fail(err)
+			}
+			out.Pictures = append(out.Pictures, picture.String())
 		}
 	}
-	out.Table, out.Plot, out.Picture = table.String(), plot.String(), picture.String()
+	out.Table, out.Plot = table.String(), plot.String()
 	for i := range inputs.Workloads {
 		if w := &inputs.Workloads[i]; w.Kind != "DaemonSet" {
 			out.Replicas = max(out.Replicas, w.Replicas())
@@ -249,8 +258,8 @@ var (
 
 // noteOf is a message of package preview in the words of the page. For a reader of the page, the manifests are lines of its editor, and no
 // documents of an input.
-func noteOf(manifests, text string) Note {
-	n := Note{Line: lineOf(manifests, text), Text: text}
+func (d documents) noteOf(text string) Note {
+	n := Note{Line: d.lineOf(text), Text: text}
 	if m := ofInput.FindStringSubmatch(text); m != nil {
 		n.Text = text[len(m[0]):]
 		switch about := m[3]; {
@@ -269,25 +278,24 @@ func noteOf(manifests, text string) Note {
 
 // lineOf returns the line that an error is about, from 1, or 0 if that is not known. The error names a document and, often, an item, a
 // field or a line in it.
-func lineOf(manifests, text string) int {
+func (d documents) lineOf(text string) int {
 	m := inDocument.FindStringSubmatch(text)
 	if m == nil {
 		return 0
 	}
 	number, _ := strconv.Atoi(m[1])
-	start, document := documentAt(manifests, number)
-	if start == 0 {
+	if number < 1 || number > len(d) {
 		return 0
 	}
+	document := d[number-1]
 	if at := inLine.FindStringSubmatch(m[3]); at != nil {
 		n, _ := strconv.Atoi(at[1]) // of the whole text
 		return n
 	}
-	var root yaml.Node
-	if yaml.Unmarshal([]byte(document), &root) != nil || len(root.Content) == 0 {
-		return start
+	node := document.root()
+	if node == nil {
+		return document.start
 	}
-	node := root.Content[0]
 	line := node.Line
 	path := pathPart.FindAllString(fieldPath.FindString(m[3]), -1)
 	if item, err := strconv.Atoi(m[2]); err == nil {
@@ -300,7 +308,7 @@ func lineOf(manifests, text string) int {
 		}
 		node, line = next, next.Line
 	}
-	return start + line - 1
+	return document.start + line - 1
 }
 
 // step returns the value of a key or an index, or nil. A key's line is that of the value, which begins beside or below it.
@@ -323,23 +331,34 @@ func step(node *yaml.Node, part string) *yaml.Node {
 	return nil
 }
 
-// documentAt returns the n-th document that is not empty, from 1, and its first line.
-func documentAt(manifests string, n int) (start int, document string) {
+// documents are those of manifests that are not empty. They are split and parsed once: there may be a message about each of 10,000 items.
+type documents []document
+
+// document is one of them, with its first line, from 1.
+type document struct {
+	start int
+	root  func() *yaml.Node // nil if it is no YAML
+}
+
+func split(manifests string) (out documents) {
 	lines := strings.SplitAfter(manifests, "\n")
 	first := 0
 	for i := 0; i <= len(lines); i++ {
 		if i < len(lines) && !strings.HasPrefix(lines[i], "---") {
 			continue
 		}
-		text := strings.Join(lines[first:i], "")
-		if !blank(text) {
-			if n--; n == 0 {
-				return first + 1, text
-			}
+		if text := strings.Join(lines[first:i], ""); !blank(text) {
+			out = append(out, document{first + 1, sync.OnceValue(func() *yaml.Node {
+				var root yaml.Node
+				if yaml.Unmarshal([]byte(text), &root) != nil || len(root.Content) == 0 {
+					return nil
+				}
+				return root.Content[0]
+			})})
 		}
 		first = i + 1
 	}
-	return 0, ""
+	return out
 }
 
 // blank reports whether a document has nothing but comments.

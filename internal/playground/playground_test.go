@@ -56,18 +56,19 @@ func TestSameAsTheCommand(t *testing.T) {
 			if out.Table != stdout.String() {
 				t.Errorf("the table is\n%s, and that of the command\n%s", out.Table, &stdout)
 			}
+			documents := split(string(data))
 			var warnings, errs []Note
 			excepted := map[int]bool{} // documents that rules in CEL refuse
 			for _, line := range messages(strings.TrimSuffix(stderr.String(), "\n")) {
 				line = strings.TrimPrefix(line, "Error: ")
 				if warning, ok := strings.CutPrefix(line, "Warning: "); ok {
-					warnings = append(warnings, noteOf(string(data), warning))
+					warnings = append(warnings, documents.noteOf(warning))
 				} else if line != "" {
-					errs = append(errs, noteOf(string(data), line))
+					errs = append(errs, documents.noteOf(line))
 				}
 				if rule(line) {
 					refused++
-					excepted[documentOf(string(data), lineOf(string(data), line))] = true
+					excepted[documents.of(documents.lineOf(line))] = true
 				}
 			}
 			if !slices.Equal(out.Warnings, warnings) && len(errs) == 0 {
@@ -82,7 +83,7 @@ func TestSameAsTheCommand(t *testing.T) {
 				}
 			}
 			for _, lists := range []*[]Note{&out.Errors, &errs} {
-				*lists = slices.DeleteFunc(*lists, func(e Note) bool { return excepted[documentOf(string(data), e.Line)] })
+				*lists = slices.DeleteFunc(*lists, func(e Note) bool { return excepted[documents.of(e.Line)] })
 			}
 			if !slices.Equal(out.Errors, errs) {
 				t.Errorf("the page says %v\nand the command %v", out.Errors, errs)
@@ -92,15 +93,12 @@ func TestSameAsTheCommand(t *testing.T) {
 	t.Logf("rules in CEL refuse %d fields that the page does not", refused)
 }
 
-// documentOf returns the number of the document that a line is in, from 1, or 0 for no line.
-func documentOf(manifests string, line int) (n int) {
-	for {
-		start, _ := documentAt(manifests, n+1)
-		if start == 0 || start > line {
-			return n
-		}
+// of returns the number of the document that a line is in, from 1, or 0 for no line.
+func (d documents) of(line int) (n int) {
+	for n < len(d) && d[n].start <= line {
 		n++
 	}
+	return n
 }
 
 // rule reports whether an error is of a rule in CEL: of those, the message is Stowage's own, and not that of a schema.
@@ -119,7 +117,7 @@ func TestLineOf(t *testing.T) {
 		"standard input: document 3 (Pod p): spec: wrong":                                                   0,
 		"something else": 0,
 	} {
-		if got := lineOf(manifests, text); got != want {
+		if got := split(manifests).lineOf(text); got != want {
 			t.Errorf("%s: line %d, want %d", text, got, want)
 		}
 	}
@@ -137,7 +135,7 @@ func TestNotesOfPage(t *testing.T) {
 		"standard input: no pod and no workload in the input":                     {0, "no pod and no workload in the manifests"},
 		"PodDistributor a/b: no Node of the input has the labels of pool 0 (a=b)": {0, "PodDistributor a/b: no Node of the manifests has the labels of pool 0 (a=b)"},
 	} {
-		if got := noteOf(manifests, text); got != want {
+		if got := split(manifests).noteOf(text); got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
 	}
@@ -160,7 +158,7 @@ func TestInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := Run(t.Context(), Settings(), Input{Manifests: string(data), Replicas: new(int32(30)), Exhausted: []string{"spot=10", "gone"}})
-	if len(out.Errors) > 0 || !strings.Contains(out.Table, "20") || !strings.Contains(out.Picture, "<svg") || !slices.Equal(out.Pools, []string{"on-demand", "spot"}) {
+	if len(out.Errors) > 0 || !strings.Contains(out.Table, "20") || len(out.Pictures) != 1 || !strings.Contains(out.Pictures[0], "<svg") || !slices.Equal(out.Pools, []string{"on-demand", "spot"}) {
 		t.Errorf("%+v", out)
 	}
 	if len(out.Diffs) != 1 || !slices.ContainsFunc(out.Diffs[0].Lines, func(l Line) bool { return l.Op == "+" && strings.Contains(l.Text, "stowage.dev/pool") }) {
