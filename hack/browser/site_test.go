@@ -14,7 +14,7 @@ import (
 
 var siteDir = flag.String("site", "../../bin/docs", "the site of the documents")
 
-// Each page of the site fits a desk and a phone, in light and dark, and the console gets nothing.
+// Each page of the site fits a desk, a phone and 320 pixels (WCAG 2.2, "reflow"), in light and dark, and the console gets nothing.
 func TestSite(t *testing.T) {
 	dir, err := filepath.Abs(*siteDir)
 	if err != nil {
@@ -30,7 +30,7 @@ func TestSite(t *testing.T) {
 	if err != nil || len(pages) < 30 {
 		t.Fatalf("the site has %d pages, %v; run make docs", len(pages), err)
 	}
-	for _, width := range []int64{1280, 390} {
+	for _, width := range []int64{1280, 390, 320} {
 		for _, scheme := range []string{"light", "dark"} {
 			t.Run(fmt.Sprint(width, scheme), func(t *testing.T) {
 				b := start(t, width, scheme)
