@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/preview"
@@ -31,6 +32,9 @@ func (c *comparison) count(p *plan) {
 	}
 	if p.is != nil {
 		p.Replicas, p.WithoutSeat, p.KeptByVolume = p.is.replicas, p.is.without.count, p.is.held
+		if p.KeptByVolume > 0 {
+			p.because(finding.HeldByVolume)
+		}
 		if p.is.failed != nil {
 			p.WithoutSeat = 0 // it is not known
 		}
@@ -45,7 +49,9 @@ func (c *comparison) count(p *plan) {
 	p.Stay = min(p.Pods-p.Unscheduled-p.Drained, p.Replicas) // nobody asks them to be elsewhere
 	p.InPlace = p.Stay
 	if p.is != nil && p.strategy != nil {
-		p.LeftAlone = whyAlone(p.is)
+		var reason finding.Reason
+		p.LeftAlone, reason = whyAlone(p.is)
+		p.because(reason)
 	}
 }
 
@@ -105,6 +111,7 @@ func (c *comparison) countPools(p *plan) {
 		for i, why := range p.is.policy.Unsuitable() {
 			if why != "" {
 				p.Unsuitable = append(p.Unsuitable, spill.PlaceOf(p.strategy, p.strategy.Cells().At(i))+": "+why)
+				p.because(finding.PoolUnsuitable)
 			}
 		}
 	}
@@ -217,25 +224,27 @@ func most(pools []WorkloadPool, of func(*WorkloadPool) int64) (best int) {
 	return best
 }
 
-// whyAlone says why no pod of a workload with a policy gets a seat.
-func whyAlone(d *decided) string {
+// whyAlone says why no pod of a workload with a policy gets a seat, with the reason that its pods would have, if there is one.
+func whyAlone(d *decided) (text string, reason finding.Reason) {
 	switch {
 	case d.policy == nil || d.failed != nil:
-		return "" // there is nothing to say, or a better reason
+		return "", "" // there is nothing to say, or a better reason
 	case d.policy.Err != nil:
-		return "the policy is invalid: " + d.policy.Err.Error()
+		return "the policy is invalid: " + d.policy.Err.Error(), finding.InvalidPolicy
 	case d.policy.Nowhere():
-		return "its pods can run in no pool"
+		return "its pods can run in no pool", finding.PoolUnsuitable
 	case d.replicas == 0:
-		return "it asks for no pod"
+		return "it asks for no pod", ""
+	case d.leftAlone == preview.LeftOut:
+		return d.leftAlone, finding.LeftOut
 	case d.leftAlone != "":
-		return d.leftAlone
+		return d.leftAlone, ""
 	}
 	template := d.workload.Template()
 	if key, pinned := placement.Pinned(podpatch.FromPod(&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}), d.policy.Whole(), nodeset.Set{}); pinned {
-		return "its pods choose their nodes themselves, by " + key
+		return "its pods choose their nodes themselves, by " + key, finding.PodsChooseNodes
 	}
-	return ""
+	return "", ""
 }
 
 // compareSizes compares the sizes of a DaemonSet's pods before and after the change. The sums are over all of its pods.

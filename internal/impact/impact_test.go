@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +29,7 @@ import (
 	"github.com/stowage-dev/stowage/api"
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/preview/crds"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
@@ -347,7 +350,53 @@ func TestInvalidPolicyTakesOver(t *testing.T) {
 		"{name: spot, nodeSelector: {pool: spot}, weight: 1}", "{name: spot, nodeSelector: {pool: spot}, weight: 1, maxReplicas: 50%, spill: {after: 1m, maxSpill: 1}}").Replace(even))
 	s.deployment("web", "100m", nil, "od-0", "od-1", "spot-0", "spot-1")
 	r, err := s.of(t, Change{Remove: []Name{{Kind: "ClusterSpreadPolicy", Name: "even"}}}, "", nil)
-	if err != nil || len(r.Workloads) != 1 {
+	if err != nil || len(r.Workloads) != 1 || !slices.Equal(r.Workloads[0].Reasons, []finding.Reason{finding.InvalidPolicy}) {
 		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// On a page, what a note says links to its reason. A reason of two workloads links twice, and one of none is not there.
+func TestReasons(t *testing.T) {
+	s := plain()
+	s.live(t, even)
+	s.deployment("picky", "100m", func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{"pool": "od"}
+	}, "od-0", "od-0")
+	s.deployment("busy", "100m", func(d *appsv1.Deployment) {
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 2}
+	}, "od-0", "od-0")
+	r, err := s.of(t, Change{Exhausted: map[string]int64{"spot": 0}}, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page bytes.Buffer
+	if err := r.Print(&page, "html", true); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]finding.Reason{}
+	for _, w := range r.Workloads {
+		got[w.Name] = w.Reasons
+	}
+	want := map[string][]finding.Reason{"picky": {finding.PodsChooseNodes}, "busy": {finding.RolloutUnfinished, finding.NoRoomInPool}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s\n%s", diff, r.text(true))
+	}
+	for _, reason := range slices.Concat(want["picky"], want["busy"]) {
+		if link := fmt.Sprintf(`<a href="https://github.com/stowage-dev/stowage/blob/main/docs/reasons.md#%s">%s</a>`, strings.ToLower(string(reason)), reason); !strings.Contains(page.String(), link) {
+			t.Errorf("%s is missing in\n%s", link, &page)
+		}
+	}
+	s.add(registration())
+	if r, err = s.of(t, Change{}, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	r.ListAll()
+	for _, w := range r.Workloads {
+		if !slices.Equal(w.Reasons, []finding.Reason{finding.LeftOut}) {
+			t.Errorf("%s, which the registration leaves out, has the reasons %v", w.Name, w.Reasons)
+		}
+	}
+	if len(r.Workloads) != 2 {
+		t.Errorf("the report has %d workloads", len(r.Workloads))
 	}
 }

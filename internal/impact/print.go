@@ -52,6 +52,9 @@ func (r *Report) page() *report.Page {
 	p := &report.Page{Title: "Stowage: impact", Summary: strings.Split(strings.TrimSpace(r.summary()), "\n"), Warnings: r.Warnings}
 	titles := []string{"Policies", "Pools", "Workloads", "DaemonSet sizes"}
 	for i, t := range r.tables(len(r.Workloads) + len(r.DaemonSets)) {
+		if titles[i] == "Workloads" {
+			r.addReasons(&t)
+		}
 		if len(t.Rows) > 0 {
 			p.Parts = append(p.Parts, report.Part{Title: titles[i], Table: &t})
 		}
@@ -60,6 +63,19 @@ func (r *Report) page() *report.Page {
 		p.Parts = append([]report.Part{picture}, p.Parts...)
 	}
 	return p
+}
+
+// addReasons adds a column to the table of all workloads. It links to what a reason means, and what its remedy is.
+func (r *Report) addReasons(t *report.Table) {
+	t.Head = append(t.Head, "REASON")
+	for i := range t.Rows {
+		var names []string
+		for _, reason := range r.Workloads[i].Reasons {
+			names = append(names, string(reason))
+		}
+		t.Rows[i] = append(t.Rows[i], cmp.Or(strings.Join(names, ", "), "-"))
+		t.LinkReasons("REASON", names...)
+	}
 }
 
 // tables are those of the report, with so many workloads and DaemonSets at most.

@@ -28,6 +28,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
@@ -69,7 +70,7 @@ type live struct {
 	pods   map[key][]*pod
 	others []*pod
 	// status says for workloads why a restart may not end now.
-	status map[key][]string
+	status map[key][]doubt
 	// registration is nil where there is none. Absent says so, and otherwise it may not be read.
 	registration *selection.Registration
 	absent       bool
@@ -78,6 +79,12 @@ type live struct {
 	hidden, blind []string
 	// noRoom says that the room on nodes is not known.
 	noRoom bool
+}
+
+// doubt is why counts may come out otherwise, with the reason that it has in docs/reasons.md, if it has one.
+type doubt struct {
+	reason finding.Reason
+	text   string
 }
 
 // pod is what is kept of a pod: there may be many.
@@ -121,7 +128,7 @@ type reader struct {
 // readCluster reads what a report depends on. What the user may not read of the whole cluster is left out, and named.
 func (o *Options) readCluster(ctx context.Context) (*live, error) {
 	r := &reader{Options: o, ctx: ctx, roots: map[types.UID]metav1.OwnerReference{}, known: map[types.UID]key{}, live: &live{
-		in: &preview.Inputs{}, pods: map[key][]*pod{}, status: map[key][]string{},
+		in: &preview.Inputs{}, pods: map[key][]*pod{}, status: map[key][]doubt{},
 	}}
 	if err := r.readWorkloads(); err != nil {
 		return nil, needs("workloads and policies", err)
@@ -149,9 +156,9 @@ func (r *reader) add(obj client.Object, gvk schema.GroupVersionKind) {
 }
 
 // note notes why a restart of a workload may not end now.
-func (r *reader) note(obj client.Object, kind string, format string, args ...any) {
+func (r *reader) note(obj client.Object, kind string, reason finding.Reason, format string, args ...any) {
 	k := key{schema.GroupKind{Group: appsv1.GroupName, Kind: kind}, obj.GetNamespace(), obj.GetName()}
-	r.status[k] = append(r.status[k], fmt.Sprintf(format, args...))
+	r.status[k] = append(r.status[k], doubt{reason, fmt.Sprintf(format, args...)})
 }
 
 func (r *reader) readWorkloads() error {
@@ -203,9 +210,9 @@ func (r *reader) judgeDeployment(d *appsv1.Deployment) {
 	replicas := ptr.Deref(d.Spec.Replicas, 1)
 	switch {
 	case d.Spec.Strategy.RollingUpdate != nil && d.Status.ReadyReplicas < replicas:
-		r.note(d, "Deployment", "%d of its %d pods are ready, so that a rollout may not end", d.Status.ReadyReplicas, replicas)
+		r.note(d, "Deployment", finding.NotReady, "%d of its %d pods are ready, so that a rollout may not end", d.Status.ReadyReplicas, replicas)
 	case d.Status.UpdatedReplicas < replicas || d.Status.ObservedGeneration < d.Generation:
-		r.note(d, "Deployment", "a rollout is under way")
+		r.note(d, "Deployment", finding.RolloutUnfinished, "a rollout is under way")
 	}
 }
 
@@ -219,7 +226,7 @@ func ended(j *batchv1.Job) bool {
 // judgeStatefulSet notes why the next rollout of a StatefulSet may not end.
 func (r *reader) judgeStatefulSet(s *appsv1.StatefulSet) {
 	if replicas := ptr.Deref(s.Spec.Replicas, 1); s.Status.ReadyReplicas < replicas {
-		r.note(s, "StatefulSet", "%d of its %d pods are ready, so that a rollout may not end", s.Status.ReadyReplicas, replicas)
+		r.note(s, "StatefulSet", finding.NotReady, "%d of its %d pods are ready, so that a rollout may not end", s.Status.ReadyReplicas, replicas)
 	}
 }
 

@@ -3,6 +3,8 @@ package impact
 import (
 	"cmp"
 	"slices"
+
+	"github.com/stowage-dev/stowage/internal/finding"
 )
 
 // Version is the API version of a report. A field that is renamed, or that means something else, makes another one.
@@ -145,6 +147,8 @@ type Workload struct {
 	Pools []WorkloadPool `json:"pools,omitempty"`
 	// Unsuitable are pools in which its pods cannot run, with the reason.
 	Unsuitable []string `json:"unsuitable,omitempty"`
+	// Reasons are those of docs/reasons.md that the texts above have, and that the pods would have.
+	Reasons []finding.Reason `json:"reasons,omitempty"`
 	// VMs are how many peer-pod VMs its pods take, now and after the next rollout, and VM is their size then.
 	VMs *VMChange `json:"vms,omitempty"`
 }
@@ -203,6 +207,13 @@ func (r *Report) Changes() bool {
 // changes reports whether the next rollout, or Stowage before it, changes something about a workload.
 func (w *Workload) changes() bool {
 	return w.Moved+w.Evicted+w.Adopted > 0 || w.Replicas != w.Pods && w.Kind != "Job" || w.VMs.changes()
+}
+
+// because adds a reason, if there is one.
+func (w *Workload) because(reason finding.Reason) {
+	if reason != "" && !slices.Contains(w.Reasons, reason) {
+		w.Reasons = append(w.Reasons, reason)
+	}
 }
 
 // ListAll lists the workloads with a policy that the change does not concern, too.

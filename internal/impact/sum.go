@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/preview"
 )
@@ -82,6 +83,7 @@ func (c *comparison) sum(plans []*plan, e *estimator) {
 	for _, p := range plans {
 		if p.Waiting = e.waiting[p]; e.needs[p] > 0 && p.is.divides() {
 			p.Unsure = append(p.Unsure, are(e.needs[p], "pod finds", "pods find")+" no room on the present nodes, by estimate")
+			p.because(finding.NoRoomInPool)
 		}
 		r.Workloads = append(r.Workloads, p.Workload)
 		r.Cluster.Workloads++

@@ -171,12 +171,15 @@ func (p *Preview) admitOne(ctx context.Context, w *Workload, pod *corev1.Pod, cl
 	return a, err
 }
 
+// LeftOut is why a pod is left alone that the API server does not send to the webhook.
+const LeftOut = "the webhook's registration leaves the pod out"
+
 // admit passes a pod through defaulting, LimitRanges and the pipeline. Where these change what the pipeline has patched, the pipeline sees the
 // pod once more, as the API server has it with reinvocationPolicy IfNeeded.
 func (p *Preview) admit(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, pipeline.Result, error) {
 	p.in.applyLimitRanges(pod)
 	if p.settings.Reaches != nil && !p.settings.Reaches(pod) {
-		return pod, pipeline.Result{LeftAlone: "the webhook's registration leaves the pod out"}, nil
+		return pod, pipeline.Result{LeftAlone: LeftOut}, nil
 	}
 	patched, first, err := p.call(ctx, pod)
 	if err != nil || !p.in.applyLimitRanges(patched) {

@@ -16,17 +16,33 @@ type Table struct {
 	Rows [][]string
 	// Note stands below the rows, in lines.
 	Note string
-	// Links are the addresses that the cells of the column Linked have on a page, by their texts.
+	// Links are the addresses that texts of the column Linked have on a page. A cell is one such text, or several after commas.
 	Linked string
 	Links  map[string]string
 }
 
-// Address returns the address of a cell on a page, or "".
-func (t *Table) Address(column int, cell string) string {
-	if column >= len(t.Head) || t.Head[column] != t.Linked {
-		return ""
+// LinkReasons makes the cells of a column links to what docs/reasons.md says of these reasons.
+func (t *Table) LinkReasons(column string, reasons ...string) {
+	if t.Linked = column; t.Links == nil {
+		t.Links = map[string]string{}
 	}
-	return t.Links[cell]
+	for _, reason := range reasons {
+		t.Links[reason] = "https://github.com/stowage-dev/stowage/blob/main/docs/reasons.md#" + strings.ToLower(reason)
+	}
+}
+
+// CellPart is a part of a cell on a page, with its address, which may be empty.
+type CellPart struct{ Text, Address string }
+
+// CellParts are those of a cell on a page.
+func (t *Table) CellParts(column int, cell string) (out []CellPart) {
+	if column >= len(t.Head) || t.Head[column] != t.Linked {
+		return []CellPart{{Text: cell}}
+	}
+	for part := range strings.SplitSeq(cell, ", ") {
+		out = append(out, CellPart{part, t.Links[part]})
+	}
+	return out
 }
 
 // WithoutEmpty returns the table without the columns that are empty in every row. A dash is empty.
