@@ -72,7 +72,7 @@ func (c *canvas) legend(x, y int, pools ...int) {
 	}
 }
 
-// write writes the picture. Its white background makes it readable on any page.
+// write writes the picture. It has a background of its own, so that it is readable on any page, and is dark where the reader prefers that.
 func (c *canvas) write(out io.Writer, title string, width, height int) error {
 	_, err := fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%[2]d" height="%[3]d" viewBox="0 0 %[2]d %[3]d" role="img" font-family="system-ui, sans-serif" font-size="12">
 <title>%[1]s</title>
@@ -86,12 +86,28 @@ func (c *canvas) write(out io.Writer, title string, width, height int) error {
 .dashed { stroke: #8b949e; stroke-dasharray: 4 4; }
 .arrow { stroke: #1f2328; stroke-width: 1.5; marker-end: url(#head); }
 .refused { stroke: #cf222e; stroke-width: 1.5; marker-end: url(#red); }
+.ground { fill: #ffffff; }
+.tip { fill: #1f2328; }
+.refusal { fill: #cf222e; }
+@media (prefers-color-scheme: dark) {
+.title { fill: #e6edf3; }
+.note { fill: #9198a1; }
+.right { fill: #9198a1; }
+.middle { fill: #e6edf3; stroke: #0d1117; }
+.axis { stroke: #6e7681; }
+.dashed { stroke: #6e7681; }
+.arrow { stroke: #e6edf3; }
+.refused { stroke: #f85149; }
+.ground { fill: #0d1117; }
+.tip { fill: #e6edf3; }
+.refusal { fill: #f85149; }
+}
 </style>
 <defs>
-<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" fill="#1f2328"/></marker>
-<marker id="red" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z" fill="#cf222e"/></marker>
+<marker id="head" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path class="tip" d="M0 0L8 4L0 8z"/></marker>
+<marker id="red" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path class="refusal" d="M0 0L8 4L0 8z"/></marker>
 </defs>
-<rect width="100%%" height="100%%" rx="6" fill="#ffffff"/>
+<rect class="ground" width="100%%" height="100%%" rx="6"/>
 %[4]s</svg>
 `, html.EscapeString(title), width, height, c.body.String())
 	return err
