@@ -87,7 +87,7 @@ func newImpactCommand(s Streams) *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringSliceVarP(&o.files, "filename", "f", o.files, "File or directory of manifests that would be applied, or - for standard input; may be repeated")
 	fs.BoolVarP(&o.recursive, "recursive", "R", o.recursive, "Read the directories in a directory, too")
-	fs.StringSliceVar(&o.remove, "remove", o.remove, "Object that would be removed, as KIND/NAME or KIND/NAMESPACE/NAME: a policy, PodDistributor, FlexDaemonsetTemplate, node or workload; may be repeated")
+	fs.StringSliceVar(&o.remove, "remove", o.remove, "Object that would be removed, as KIND/NAME or KIND/NAMESPACE/NAME: a policy, PodDistributor, FlexDaemonsetTemplate, node or workload; a kind may have its group, as in statefulset.apps.kruise.io/web; may be repeated")
 	fs.StringSliceVar(&o.replicas, "replicas", o.replicas, "Replica count that a workload would have, as KIND/NAME=N; may be repeated")
 	fs.StringSliceVar(&o.exhausted, "exhausted", o.exhausted, "Pool without room, or a domain of one, as NAME, NAME=PODS that it has room for, or NAME/DOMAIN; may be repeated")
 	fs.BoolVar(&o.enforce, "enforce", o.enforce, "Take all policies in Audit as if they enforced")

@@ -230,7 +230,7 @@ func TestCases(t *testing.T) {
 		},
 		"more pods without a policy": {
 			shop:   func(_ *testing.T, s *shop) { s.deployment("web", "3", nil, "od-0") },
-			change: Change{Replicas: map[Name]int32{{"Deployment", "shop", "web"}: 8}},
+			change: Change{Replicas: map[Name]int32{{Kind: "Deployment", Namespace: "shop", Name: "web"}: 8}},
 			want:   ", moved 0, stay 1, waiting 2, without 8",
 		},
 		"maximum of the pools": {
@@ -249,7 +249,7 @@ func TestCases(t *testing.T) {
 				s.live(t, even)
 				s.deployment("web", "100m", func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(1<<31 - 1)) }, "od-0")
 			},
-			change: Change{Replicas: map[Name]int32{{"Deployment", "shop", "web"}: 2_000_000}},
+			change: Change{Replicas: map[Name]int32{{Kind: "Deployment", Namespace: "shop", Name: "web"}: 2_000_000}},
 			want:   "od 1→0 spot 0→0, moved 0, stay 1, unsure: its pods cannot be previewed: it asks for more than 5000 pods; a rollout is under way",
 		},
 		"a RuntimeClass that contradicts the template": {
@@ -269,7 +269,7 @@ func TestCases(t *testing.T) {
 				s.pods(&of, owner("apps/v1", "ReplicaSet", "web-1", "web-1"), "forged", []string{"od-0"})
 				s.objects[len(s.objects)-1].SetNamespace("other")
 			},
-			change: Change{Replicas: map[Name]int32{{"Deployment", "shop", "web"}: 4}}, want: "od 1→2 spot 1→2, moved 0, stay 2",
+			change: Change{Replicas: map[Name]int32{{Kind: "Deployment", Namespace: "shop", Name: "web"}: 4}}, want: "od 1→2 spot 1→2, moved 0, stay 2",
 		},
 		"a ReplicaSet of nobody": {
 			shop: func(_ *testing.T, s *shop) {
@@ -321,7 +321,7 @@ func TestOtherSizes(t *testing.T) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "sidecar", Resources: corev1.ResourceRequirements{Requests: testkit.ResourceList("cpu=1")}})
 		}
 	}
-	r, err := s.of(t, Change{Replicas: map[Name]int32{{"Deployment", "shop", "web"}: 3}}, "", nil)
+	r, err := s.of(t, Change{Replicas: map[Name]int32{{Kind: "Deployment", Namespace: "shop", Name: "web"}: 3}}, "", nil)
 	if err != nil || len(r.DaemonSets) > 0 {
 		t.Errorf("the report has %v, %v", r.DaemonSets, err)
 	}

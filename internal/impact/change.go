@@ -6,6 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
@@ -23,14 +28,17 @@ type Change struct {
 	Enforce bool
 }
 
-// Name names an object.
-type Name struct{ Kind, Namespace, Name string }
+// Name names an object. Without a group, a kind of Kubernetes counts before one of another project.
+type Name struct{ Group, Kind, Namespace, Name string }
+
+func (n Name) groupKind() schema.GroupKind { return schema.GroupKind{Group: n.Group, Kind: n.Kind} }
 
 func (n Name) String() string {
+	kind := n.groupKind().String()
 	if n.Namespace == "" {
-		return n.Kind + " " + n.Name
+		return kind + " " + n.Name
 	}
-	return n.Kind + " " + n.Namespace + "/" + n.Name
+	return kind + " " + n.Namespace + "/" + n.Name
 }
 
 // none reports whether nothing would be done.
@@ -45,12 +53,12 @@ func (c *Change) applied(in *preview.Inputs, now time.Time) (*preview.Inputs, er
 		out.Overlay(c.Manifests, now)
 	}
 	for _, n := range c.Remove {
-		if !out.Remove(n.Kind, n.Namespace, n.Name) {
+		if !out.Remove(n.groupKind(), n.Namespace, n.Name) {
 			return nil, fmt.Errorf("--remove: there is no %s", n)
 		}
 	}
 	for n, replicas := range c.Replicas {
-		if !out.Scale(n.Kind, n.Namespace, n.Name, replicas) {
+		if !out.Scale(n.groupKind(), n.Namespace, n.Name, replicas) {
 			return nil, fmt.Errorf("--replicas: there is no %s with a replica count", n)
 		}
 	}
@@ -58,6 +66,14 @@ func (c *Change) applied(in *preview.Inputs, now time.Time) (*preview.Inputs, er
 		return nil, fmt.Errorf("--enforce: no policy is in Audit")
 	}
 	return out, nil
+}
+
+// groups are those that each kind may have. Node is of the core group, whose name is empty.
+var groups = map[string][]string{
+	"Node": nil, "PodDistributor": {versprei.GroupVersion.Group}, "FlexDaemonsetTemplate": {flexdaemonsets.GroupVersion.Group},
+	"SpreadPolicy": {stowage.GroupVersion.Group}, "ClusterSpreadPolicy": {stowage.GroupVersion.Group},
+	"Deployment": {"apps"}, "StatefulSet": {"apps", "apps.kruise.io"}, "DaemonSet": {"apps", "apps.kruise.io"}, "Job": {"batch"},
+	"Rollout": {"argoproj.io"}, "CloneSet": {"apps.kruise.io"},
 }
 
 // kinds are what a change may name, as kubectl takes them. Others are workloads of other projects.
@@ -69,15 +85,16 @@ var kinds = map[string]string{
 	"rollout": "Rollout", "cloneset": "CloneSet",
 }
 
-// ParseName reads KIND/NAME, or KIND/NAMESPACE/NAME, where the kind is written as kubectl takes it. The namespace is that of names that have none.
+// ParseName reads KIND/NAME, or KIND/NAMESPACE/NAME, where the kind is written as kubectl takes it, also with its group, as in
+// statefulset.apps.kruise.io/web. The namespace is that of names that have none.
 func ParseName(text, namespace string) (Name, error) {
 	word, rest, _ := strings.Cut(text, "/")
-	kind := strings.ToLower(word)
+	kind, group, grouped := strings.Cut(strings.ToLower(word), ".")
 	full, ok := kinds[kind]
 	if !ok {
 		full, ok = kinds[strings.TrimSuffix(kind, "s")]
 	}
-	if !ok {
+	if !ok || grouped && !slices.Contains(groups[full], group) {
 		return Name{}, fmt.Errorf("%q has no kind that is known here; write KIND/NAME, such as deployment/web or clusterspreadpolicy/web", text)
 	}
 	most, parts := 2, strings.Split(rest, "/")
@@ -90,5 +107,5 @@ func ParseName(text, namespace string) (Name, error) {
 	if len(parts) == 2 {
 		namespace = parts[0]
 	}
-	return Name{full, namespace, parts[len(parts)-1]}, nil
+	return Name{group, full, namespace, parts[len(parts)-1]}, nil
 }

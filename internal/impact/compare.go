@@ -72,7 +72,7 @@ func restrict(namespace string, changed *preview.Inputs) {
 	}
 	for _, w := range slices.Clone(changed.Workloads) {
 		if w.Namespace != namespace {
-			changed.Remove(w.Kind, w.Namespace, w.Name)
+			changed.Remove(w.GroupKind(), w.Namespace, w.Name)
 		}
 	}
 }

@@ -182,9 +182,9 @@ func TestReport(t *testing.T) {
 		"a policy that moves": {manifests: policyText + "  rebalance: Evict\n"},
 		"a policy in Audit":   {manifests: strings.Replace(policyText, "Enforce", "Audit", 1)},
 		"enforced":            {manifests: strings.Replace(policyText, "Enforce", "Audit", 1), change: Change{Enforce: true}},
-		"more replicas":       {change: Change{Replicas: map[Name]int32{{"Deployment", "shop", "web"}: 40}}, manifests: policyText},
+		"more replicas":       {change: Change{Replicas: map[Name]int32{{Kind: "Deployment", Namespace: "shop", Name: "web"}: 40}}, manifests: policyText},
 		"sizes":               {manifests: sizes},
-		"more VMs":            {change: Change{Replicas: map[Name]int32{{"Deployment", "shop", "vm"}: 4}}},
+		"more VMs":            {change: Change{Replicas: map[Name]int32{{Kind: "Deployment", Namespace: "shop", Name: "vm"}: 4}}},
 		"a pool without room": {manifests: strings.Replace(policyText, "weight: 80}", "weight: 80, spill: {after: 1m}}", 1), change: Change{Exhausted: map[string]int64{"spot": 1}}},
 		"a node less":         {change: Change{Remove: []Name{{Kind: "Node", Name: "spot-1"}}}, manifests: policyText},
 		"a new workload": {manifests: policyText + `---
@@ -228,8 +228,9 @@ func TestChangeOfWhatIsNot(t *testing.T) {
 		change Change
 		want   string
 	}{
-		"remove":         {Change{Remove: []Name{{"Deployment", "shop", "none"}}}, "there is no Deployment shop/none"},
-		"scale":          {Change{Replicas: map[Name]int32{{"DaemonSet", "shop", "agent"}: 1}}, "there is no DaemonSet shop/agent with a replica count"},
+		"remove":         {Change{Remove: []Name{{Kind: "Deployment", Namespace: "shop", Name: "none"}}}, "there is no Deployment shop/none"},
+		"another group":  {Change{Remove: []Name{{"apps.kruise.io", "Deployment", "shop", "web"}}}, "there is no Deployment.apps.kruise.io shop/web"},
+		"scale":          {Change{Replicas: map[Name]int32{{Kind: "DaemonSet", Namespace: "shop", Name: "agent"}: 1}}, "there is no DaemonSet shop/agent with a replica count"},
 		"enforce":        {Change{Enforce: true}, "no policy is in Audit"},
 		"exhaust a pool": {Change{Exhausted: map[string]int64{"none": 0}}, "no workload of the input has a pool none"},
 	} {
@@ -284,7 +285,9 @@ func TestParseName(t *testing.T) {
 	for text, want := range map[string]string{
 		"deployment/web": "Deployment shop/web", "deploy/other/web": "Deployment other/web", "Deployments/web": "Deployment shop/web", "sts/db": "StatefulSet shop/db",
 		"clusterspreadpolicies/web": "ClusterSpreadPolicy web", "spreadpolicy/web": "SpreadPolicy shop/web", "node/a": "Node a", "pd/web": "PodDistributor shop/web",
-		"web": "", "thing/web": "", "deploymenties/web": "", "spreadpolicies/web": "SpreadPolicy shop/web", "node/a/b": "", "deployment/": "", "deployment//web": "", "deployment/a/b/c": "", "": "",
+		"statefulset.apps.kruise.io/web": "StatefulSet.apps.kruise.io shop/web", "deploy.apps/web": "Deployment.apps shop/web", "deployment.batch/web": "", "nodes./a": "", "pd.stowage.dev/a": "",
+		"clusterspreadpolicies.stowage.dev/web": "ClusterSpreadPolicy.stowage.dev web",
+		"web":                                   "", "thing/web": "", "deploymenties/web": "", "spreadpolicies/web": "SpreadPolicy shop/web", "node/a/b": "", "deployment/": "", "deployment//web": "", "deployment/a/b/c": "", "": "",
 	} {
 		n, err := ParseName(text, "shop")
 		if got := n.String(); err == nil && got != want || err != nil && want != "" {

@@ -26,10 +26,10 @@ func sourceOf(d *decided) source {
 	case d == nil || d.policy == nil:
 		return source{}
 	case d.policy.Distributor != nil:
-		n := Name{"PodDistributor", d.policy.Distributor.Namespace, d.policy.Distributor.Name}
+		n := Name{Kind: "PodDistributor", Namespace: d.policy.Distributor.Namespace, Name: d.policy.Distributor.Name}
 		return source{n, n.String()}
 	case d.policy.Policy != nil:
-		n := Name{d.policy.Policy.Kind, d.policy.Policy.Namespace, d.policy.Policy.Name}
+		n := Name{Kind: d.policy.Policy.Kind, Namespace: d.policy.Policy.Namespace, Name: d.policy.Policy.Name}
 		return source{n, n.String()}
 	}
 	return source{Name{Kind: annotations}, annotations}
@@ -39,17 +39,17 @@ func sourceOf(d *decided) source {
 func specOf(in *preview.Inputs, s source) string {
 	var spec any
 	for i := range in.Objects.PodDistributors {
-		if o := &in.Objects.PodDistributors[i]; s.Name == (Name{"PodDistributor", o.Namespace, o.Name}) {
+		if o := &in.Objects.PodDistributors[i]; s.Name == (Name{Kind: "PodDistributor", Namespace: o.Namespace, Name: o.Name}) {
 			spec = o.Spec
 		}
 	}
 	for _, o := range in.Objects.Policies.Namespaced {
-		if s.Name == (Name{"SpreadPolicy", o.Namespace, o.Name}) {
+		if s.Name == (Name{Kind: "SpreadPolicy", Namespace: o.Namespace, Name: o.Name}) {
 			spec = o.Spec
 		}
 	}
 	for _, o := range in.Objects.Policies.Cluster {
-		if s.Name == (Name{"ClusterSpreadPolicy", s.Namespace, o.Name}) {
+		if s.Name == (Name{Kind: "ClusterSpreadPolicy", Namespace: s.Namespace, Name: o.Name}) {
 			spec = o.Spec
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
@@ -212,5 +213,50 @@ func TestOverlayOfADump(t *testing.T) {
 		if want := map[string]int64{"Deployment default/web": 10}; !maps.Equal(got, want) {
 			t.Errorf("%s: the workloads are %v", name, got)
 		}
+	}
+}
+
+// A kind may be one of Kubernetes and one of another project. Only the workload that is meant is scaled or removed.
+func TestWorkloadsOfOneNameAndKind(t *testing.T) {
+	const ours, theirs = "apps", "apps.kruise.io"
+	set := func(group, version string) string {
+		return manifest(group+"/"+version, "StatefulSet", "name: web", "replicas: 2, serviceName: web")
+	}
+	first, second := set(ours, "v1"), set(theirs, "v1beta1")
+	for name, tc := range map[string]struct {
+		input, group   string
+		scaled, remain map[string]int64 // the replicas by group
+	}{
+		"without a group, it is that of Kubernetes": {first + second, "", map[string]int64{ours: 7, theirs: 2}, map[string]int64{theirs: 2}},
+		"in any order": {second + first, "", map[string]int64{ours: 7, theirs: 2}, map[string]int64{theirs: 2}},
+		"with its group, it is that of another project":     {first + second, theirs, map[string]int64{ours: 2, theirs: 7}, map[string]int64{ours: 2}},
+		"with the group of Kubernetes":                      {second + first, ours, map[string]int64{ours: 7, theirs: 2}, map[string]int64{theirs: 2}},
+		"without a group, it is the only one":               {second, "", map[string]int64{theirs: 7}, map[string]int64{}},
+		"with the group of Kubernetes, it is not the other": {second, ours, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, err := Load(t.Context(), Source{Names: []string{"-"}, In: strings.NewReader(tc.input), Namespace: "default"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			of := func(in *Inputs) map[string]int64 {
+				out := map[string]int64{}
+				for i := range in.Workloads {
+					out[in.Workloads[i].Group] = in.Workloads[i].Replicas()
+				}
+				return out
+			}
+			kind := schema.GroupKind{Group: tc.group, Kind: "StatefulSet"}
+			scaled, less := in.Clone(), in.Clone()
+			if ok := scaled.Scale(kind, "default", "web", 7); ok != (tc.scaled != nil) || ok && !maps.Equal(of(scaled), tc.scaled) {
+				t.Errorf("scaled (%t), the replicas are %v, want %v", ok, of(scaled), tc.scaled)
+			}
+			if ok := less.Remove(kind, "default", "web"); ok != (tc.remain != nil) || ok && !maps.Equal(of(less), tc.remain) {
+				t.Errorf("removed (%t), the rest is %v, want %v", ok, of(less), tc.remain)
+			}
+			if left := len(less.Objects.Workloads); left != len(less.Workloads) {
+				t.Errorf("%d workloads are left, and %d objects of them", len(less.Workloads), left)
+			}
+		})
 	}
 }

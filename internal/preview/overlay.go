@@ -214,11 +214,12 @@ func (in *Inputs) made(w *Workload) bool {
 	})
 }
 
-// Remove leaves out an object, and reports whether there is one of that name. The kind is one of those that a change may have.
-func (in *Inputs) Remove(kind, namespace, name string) bool {
+// Remove leaves out an object, and reports whether there is one of that name. The kind is one of those that a change may have; see
+// [Inputs.groupOf] for one without a group.
+func (in *Inputs) Remove(kind schema.GroupKind, namespace, name string) bool {
 	o, before := &in.Objects, in.objects()
 	key := namespace + "/" + name
-	switch kind {
+	switch kind.Kind {
 	case "Node":
 		o.Nodes = slices.DeleteFunc(o.Nodes, func(n corev1.Node) bool { return n.Name == name })
 	case "PodDistributor":
@@ -230,14 +231,35 @@ func (in *Inputs) Remove(kind, namespace, name string) bool {
 	case "ClusterSpreadPolicy":
 		o.Policies.Cluster = slices.DeleteFunc(o.Policies.Cluster, func(p *stowage.ClusterSpreadPolicy) bool { return p.Name == name })
 	default:
+		is := func(w Workload) bool { return w.GroupKind() == kind && w.key() == key }
+		kind = in.groupOf(kind, key)
 		for _, w := range in.Workloads {
-			if w.Kind == kind && w.key() == key {
+			if is(w) {
 				o.Workloads = slices.DeleteFunc(o.Workloads, func(made *world.Workload) bool { return slices.Contains(w.made, made) })
 			}
 		}
-		in.Workloads = slices.DeleteFunc(in.Workloads, func(w Workload) bool { return w.Kind == kind && w.key() == key })
+		in.Workloads = slices.DeleteFunc(in.Workloads, is)
 	}
 	return in.objects() < before
+}
+
+// groupOf returns a kind with the group of a workload of the inputs. Where it has none, one of Kubernetes counts before one of another project: the
+// StatefulSets of OpenKruise have the name of their kind from Kubernetes.
+func (in *Inputs) groupOf(kind schema.GroupKind, key string) schema.GroupKind {
+	if kind.Group != "" {
+		return kind
+	}
+	found := kind
+	for i := range in.Workloads {
+		w := &in.Workloads[i]
+		if w.Kind != kind.Kind || w.key() != key {
+			continue
+		}
+		if found = w.GroupKind(); !isThirdParty(w.GroupVersionKind) {
+			break
+		}
+	}
+	return found
 }
 
 // objects counts what [Inputs.Remove] may remove.
@@ -246,10 +268,13 @@ func (in *Inputs) objects() int {
 	return len(o.Nodes) + len(o.PodDistributors) + len(o.Templates) + len(o.Policies.Namespaced) + len(o.Policies.Cluster) + len(in.Workloads)
 }
 
-// Scale gives a workload another replica count, and reports whether there is one of that name.
-func (in *Inputs) Scale(kind, namespace, name string, replicas int32) bool {
-	at := slices.IndexFunc(in.Workloads, func(w Workload) bool { return w.Kind == kind && w.key() == namespace+"/"+name })
-	if at < 0 || in.Workloads[at].replicasPath == nil || kind == "DaemonSet" || kind == "Pod" {
+// Scale gives a workload another replica count, and reports whether there is one of that name. See [Inputs.groupOf] for a kind without a
+// group.
+func (in *Inputs) Scale(kind schema.GroupKind, namespace, name string, replicas int32) bool {
+	key := namespace + "/" + name
+	kind = in.groupOf(kind, key)
+	at := slices.IndexFunc(in.Workloads, func(w Workload) bool { return w.GroupKind() == kind && w.key() == key })
+	if at < 0 || in.Workloads[at].replicasPath == nil || kind.Kind == "DaemonSet" || kind.Kind == "Pod" {
 		return false
 	}
 	in.Workloads[at].replicas = replicas
