@@ -2,8 +2,10 @@ package preview
 
 import (
 	"cmp"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -144,6 +146,9 @@ func (l *loader) maker(of map[identity]int, i int) (int, bool) {
 	}
 	ref := world.RefOf(c)
 	at, known := of[identity{schema.GroupKind{Group: ref.Group(), Kind: ref.Kind}, t.namespace, ref.Name}]
+	if !known && ref.Group() == batchv1.GroupName {
+		return l.makerOfJob(of, t, ref)
+	}
 	if !known {
 		return l.makerOfReplicaSet(of, t, ref)
 	}
@@ -171,6 +176,24 @@ func (l *loader) makerOfReplicaSet(of map[identity]int, t *taken, ref world.Ref)
 		}
 	}
 	return 0, false
+}
+
+// minuteDigits are those of the minutes since 1970 at which a CronJob makes a Job: 8 digits since 1989.
+const minuteDigits = 8
+
+// makerOfJob returns the place of the CronJob of a pod whose Job is not in the input. The name of the Job that a CronJob makes is that of the
+// CronJob and the minute. Jobs that somebody else made of its template have other names, so that their pods are counted on their own.
+func (l *loader) makerOfJob(of map[identity]int, t *taken, ref world.Ref) (int, bool) {
+	n := strings.LastIndex(ref.Name, "-")
+	if !ref.IsJob() || n < 0 {
+		return 0, false
+	}
+	minute := ref.Name[n+1:]
+	if len(minute) < minuteDigits || strings.Trim(minute, "0123456789") != "" {
+		return 0, false
+	}
+	at, known := of[identity{schema.GroupKind{Group: batchv1.GroupName, Kind: "CronJob"}, t.namespace, ref.Name[:n]}]
+	return at, known
 }
 
 // qualify has two workloads of one kind and name, of different groups, told with their groups.

@@ -87,6 +87,8 @@ func TestIdentity(t *testing.T) {
 	}
 	const first, second = "{nodeLabel: {p: a}, weight: 1}, {nodeLabel: {p: b}, weight: 0}", "{nodeLabel: {p: a}, weight: 0}, {nodeLabel: {p: b}, weight: 1}"
 	plain := manifest(apps, "Deployment", "name: web", "replicas: 2")
+	cron := "---\napiVersion: batch/v1\nkind: CronJob\nmetadata: {name: night, uid: c-1}\nspec: {schedule: '* * * * *', jobTemplate: {spec: {template: {" + podSpec + "}}}}\n"
+	job := func(name string) string { return ownedBy("batch/v1", "Job", name, "j-"+name) }
 	for name, tc := range map[string]struct {
 		input string
 		want  map[string]string
@@ -129,10 +131,23 @@ func TestIdentity(t *testing.T) {
 			want:  map[string]string{"DaemonSet default/agent": "1: 0/0"}, warnings: []string{"(Node node-1): the same object is in"},
 		},
 		"a CronJob, its Job and a pod": {
-			input: "---\napiVersion: batch/v1\nkind: CronJob\nmetadata: {name: night, uid: c-1}\nspec: {schedule: '* * * * *', jobTemplate: {spec: {template: {" + podSpec + "}}}}\n" +
+			input: cron +
 				"---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: night-29, uid: j-1, ownerReferences: [" + ownedBy("batch/v1", "CronJob", "night", "c-1") + "]}\nspec: {template: {" + podSpec + "}}\n" +
 				podOf("night-29-x", ownedBy("batch/v1", "Job", "night-29", "j-1")),
 			want: map[string]string{"CronJob default/night": "1: 0/0"},
+		},
+		"a CronJob and pods without their Jobs": {
+			input: cron + podOf("night-29312345-x", job("night-29312345")) + podOf("night-29312346-x", job("night-29312346")),
+			want:  map[string]string{"CronJob default/night": "1: 0/0"},
+		},
+		"pods of Jobs that the CronJob did not make": {
+			input: cron + podOf("night-7-x", job("night-7")) + podOf("night-by-hand-x", job("night-by-hand")) + podOf("day-29312345-x", job("day-29312345")) +
+				podOf("other-x", job("other")) + strings.Replace(podOf("night-29312345-x", job("night-29312345")), "kind: Job", "kind: Other", 1) +
+				strings.Replace(podOf("night-29312346-x", job("night-29312346")), "name: night-29312346-x", "name: night-29312346-x, namespace: other", 1),
+			want: map[string]string{
+				"CronJob default/night": "1: 0/0", "Pod default/night-7-x": "1: 0/0", "Pod default/night-by-hand-x": "1: 0/0", "Pod default/day-29312345-x": "1: 0/0",
+				"Pod default/other-x": "1: 0/0", "Pod default/night-29312345-x": "1: 0/0", "Pod other/night-29312346-x": "1: 0/0",
+			},
 		},
 		"pods with generated names": {
 			input: strings.Repeat("---\napiVersion: v1\nkind: Pod\nmetadata: {generateName: task-}\n"+podSpec+"\n", 2), want: map[string]string{"Pod default/task-": "2: 0/0"},
