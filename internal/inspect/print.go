@@ -77,9 +77,6 @@ func (r *Report) tables(l Layout) []report.Table {
 	return []report.Table{r.workloadTable(l), r.policyTable(l), r.templateTable(), r.planTable(), r.vmTable(l.Format != "table")}
 }
 
-// reasonsPage has a section for each reason of a problem.
-const reasonsPage = "https://github.com/stowage-dev/stowage/blob/main/docs/reasons.md"
-
 // page is the report as a page. It shows all rows, because a reader sorts them.
 func (r *Report) page(l Layout) *report.Page {
 	l.All, l.Width, l.Color = true, 0, false
@@ -88,11 +85,13 @@ func (r *Report) page(l Layout) *report.Page {
 		p.Summary = append(p.Summary, strings.TrimSpace(section))
 	}
 	p.Summary = append(p.Summary, r.Verdict())
-	problems := report.Table{Head: []string{"NAMESPACE", "OBJECT", "PROBLEM", "WHAT TO DO", "REASON"}, Linked: "REASON", Links: map[string]string{}}
+	problems := report.Table{Head: []string{"NAMESPACE", "OBJECT", "PROBLEM", "WHAT TO DO", "REASON"}}
+	var reasons []string
 	for _, of := range r.Problems {
+		reasons = append(reasons, string(of.Reason))
 		problems.Rows = append(problems.Rows, []string{of.Namespace, of.Object, of.Problem, of.Action, string(of.Reason)})
-		problems.Links[string(of.Reason)] = reasonsPage + "#" + strings.ToLower(string(of.Reason))
 	}
+	problems.LinkReasons("REASON", reasons...)
 	add := func(title string, t report.Table) {
 		if len(t.Rows) > 0 {
 			p.Parts = append(p.Parts, report.Part{Title: title, Table: &t})
