@@ -61,6 +61,7 @@ var purposes = map[string]string{
 	"poolstates/status.stowage.dev":                    "what keeps pods from moving",
 	"poddisruptionbudgets.policy":                      "which of them refuse an eviction; asked when one was refused",
 	"seatledgers.stowage.dev":                          "seats of pods that were admitted and are not created yet",
+	"priorityclasses.scheduling.k8s.io":                "whether the PriorityClass exists that a pool gives its pods",
 	"clusterspreadpolicies.stowage.dev":                "ClusterSpreadPolicies",
 	"spreadpolicies.stowage.dev":                       "SpreadPolicies",
 	"clusterspreadpolicies/status.stowage.dev":         "the status of ClusterSpreadPolicies",

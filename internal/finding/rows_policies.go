@@ -44,6 +44,14 @@ var ofPolicies = map[Reason]row{
 			Text: stowage.SpreadStrategyAnnotation + " has no effect without " + stowage.SpreadSwitchAnnotation + ": 'true'", Fix: "correct or remove the setting",
 		}},
 	},
+	ClassMissing: {
+		means: "A pool gives its pods a PriorityClass that does not exist, so they keep theirs.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("pool %s has priorityClassName %s, and there is no such PriorityClass, so new pods keep theirs", f.Pool, f.Other)
+		},
+		remedy:  always("create the PriorityClass, or correct priorityClassName"),
+		example: Finding{Namespace: "shop", Kind: "PodDistributor", Name: "web", Values: Values{Pool: "spot", Other: "batch"}},
+	},
 	LeftOut: {
 		means: "The registration of the webhook leaves pods out.",
 		sentence: func(f *Finding) string {

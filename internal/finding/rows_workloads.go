@@ -146,6 +146,14 @@ var ofWorkloads = map[Reason]row{
 		remedy:  always("none is needed; to move a pod, delete its claims, and then the pod"),
 		example: of(Values{Count: 2}),
 	},
+	LackSettings: {
+		severity: Note, means: "Pods lack what their pool gives to new pods, such as a label or a PriorityClass.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) lack what their pool gives to new pods (pool %s: %s): they were adopted, waited at the gate, or are older than that", f.Count, f.Pool, f.Text)
+		},
+		remedy:  func(f *Finding) string { return "none is needed; to have them get it, " + f.rollOut() },
+		example: of(Values{Count: 2, Pool: "spot", Text: "label capacity"}),
+	},
 	PodsStay: {
 		severity: Note, means: "Pods stay where they run, outside of the pools, and the others are divided without them.",
 		sentence: func(f *Finding) string { return f.Text },

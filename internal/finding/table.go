@@ -27,6 +27,7 @@ const (
 	SupersededPolicy Reason = "SupersededPolicy"
 	TargetMissing    Reason = "TargetMissing"
 	IgnoredSetting   Reason = "IgnoredSetting"
+	ClassMissing     Reason = "PriorityClassMissing"
 	LeftOut          Reason = "LeftOutOfRegistration"
 	// Of a workload.
 	PodsPending    Reason = "PodsPending"
@@ -44,6 +45,7 @@ const (
 	PoolsPreferred Reason = "PoolsPreferred"
 	PoolUnsuitable Reason = "PoolUnsuitable"
 	HeldByVolume   Reason = "HeldByVolume"
+	LackSettings   Reason = "PodsLackPoolSettings"
 	PodsStay       Reason = "PodsStay"
 	ForeignCost    Reason = "ForeignDeletionCost"
 	BeingAdopted   Reason = "PodsBeingAdopted"

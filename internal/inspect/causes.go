@@ -52,13 +52,13 @@ func (g *group) causes(r *Report) (waits bool) {
 		Namespace: g.Namespace, Kind: g.Kind, Name: g.Name, Values: g.policy.Values(), Pods: g.pods, Refused: g.failure, Overflow: g.overflow,
 		Adopted: g.adopted, Staying: g.staying, Adopting: g.adopting,
 	}
-	if g.pinned != nil { // what is seen now is newer than what is stored
-		of.Hindrances = append(slices.DeleteFunc(slices.Clone(of.Hindrances), func(h stowage.Hindrance) bool { return h.Reason == stowage.HindrancePinned }), *g.pinned)
-	}
-	of.Outside = g.outsider
+	of.Outside, of.Lacking, of.LackIn, of.LackWhich = g.outsider, g.lacking, g.lackIn, g.lackWhich
 	of.Values.Paused, of.Values.OnDelete = g.paused, g.onDelete
 	if g.state != nil {
 		of.Hindrances, of.Seen = g.state.Status.Hindrances, r.lastSeen(&g.state.Status)
+	}
+	if g.pinned != nil { // what is seen now is newer than what is stored
+		of.Hindrances = append(slices.DeleteFunc(slices.Clone(of.Hindrances), func(h stowage.Hindrance) bool { return h.Reason == stowage.HindrancePinned }), *g.pinned)
 	}
 	of.Soft, of.Unsuitable = g.policy.Misfits()
 	for _, f := range g.Findings(of) {

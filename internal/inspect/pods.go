@@ -47,6 +47,7 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	}
 	kept.Spec.NodeName, kept.Spec.RuntimeClassName, kept.Spec.HostNetwork = pod.Spec.NodeName, pod.Spec.RuntimeClassName, pod.Spec.HostNetwork
 	kept.Spec.SchedulingGates = pod.Spec.SchedulingGates
+	kept.Spec.PriorityClassName, kept.Spec.SchedulingGroup, kept.Spec.TerminationGracePeriodSeconds = pod.Spec.PriorityClassName, pod.Spec.SchedulingGroup, pod.Spec.TerminationGracePeriodSeconds
 	kept.Spec.NodeSelector, kept.Spec.Affinity = pod.Spec.NodeSelector, pod.Spec.Affinity
 	kept.Spec.Tolerations, kept.Spec.TopologySpreadConstraints, kept.Spec.SchedulerName, kept.Spec.Overhead = pod.Spec.Tolerations, pod.Spec.TopologySpreadConstraints, pod.Spec.SchedulerName, pod.Spec.Overhead
 	for _, c := range pod.Spec.Containers {

@@ -55,8 +55,16 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 		Kind: p.Kind, Namespace: p.Namespace, Name: p.Name, Mode: string(p.Spec.Mode), Workloads: st.Workloads, Pods: st.Pods, Balanced: st.Balanced,
 		NotReached: st.NotReached, Shadowed: st.Shadowed, Audit: st.Audit, Pools: st.Pools,
 	}
-	if err := policy.CompilePolicy(p).Err; err != nil {
-		r.problem(finding.Finding{Reason: finding.InvalidPolicy, Namespace: p.Namespace, Kind: p.Kind, Name: p.Name, Values: finding.Values{Text: oneLine(err)}})
+	compiled := policy.CompilePolicy(p)
+	add := func(reason finding.Reason, values finding.Values) {
+		r.problem(finding.Finding{Reason: reason, Namespace: p.Namespace, Kind: p.Kind, Name: p.Name, Values: values})
+	}
+	if compiled.Err != nil {
+		add(finding.InvalidPolicy, finding.Values{Text: oneLine(compiled.Err)})
+	} else {
+		for _, v := range s.missingClasses(&compiled) {
+			add(finding.ClassMissing, v)
+		}
 	}
 	for i := range p.Spec.Pools {
 		if nodes := policy.NodesOf(&p.Spec.Pools[i]); s.nodes != nil && !s.nodes.have(nodes) {

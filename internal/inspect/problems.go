@@ -251,9 +251,13 @@ func (s *snapshot) distributorProblems(ctx context.Context, d *versprei.PodDistr
 	add := func(reason finding.Reason, values finding.Values) {
 		r.problem(finding.Finding{Reason: reason, Namespace: d.Namespace, Kind: "PodDistributor", Name: d.Name, Values: values}, target.Kind+"/"+target.Name)
 	}
-	if err := policy.Compile(d).Err; err != nil {
-		add(finding.InvalidPolicy, finding.Values{Text: oneLine(err)})
+	compiled := policy.Compile(d)
+	if compiled.Written == nil {
+		add(finding.InvalidPolicy, finding.Values{Text: oneLine(compiled.Err)})
 		return nil
+	}
+	for _, v := range s.missingClasses(&compiled) {
+		add(finding.ClassMissing, v)
 	}
 	winner, err := s.PodDistributor(ctx, d.Namespace, []world.Ref{target.Ref})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +22,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -172,6 +174,9 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 	if err := i.listClusterPolicies(ctx, s, r); err != nil {
 		return nil, err
 	}
+	if err := i.listPriorityClasses(ctx, s); err != nil {
+		return nil, fmt.Errorf("PriorityClasses: %w", err)
+	}
 	if err := i.listTemplates(ctx, s, r); err != nil {
 		return nil, err
 	}
@@ -193,6 +198,42 @@ func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (
 	s.Snapshot = worldapi.NewSnapshot(i.live(), namespace, s.objects)
 	i.assignPods(s)
 	return s, nil
+}
+
+// listPriorityClasses lists the names of PriorityClasses if a pool gives one to its pods, and if they may be read.
+func (i *Inspector) listPriorityClasses(ctx context.Context, s *snapshot) error {
+	o := &s.objects
+	named := slices.ContainsFunc(o.PodDistributors, func(d versprei.PodDistributor) bool {
+		return slices.ContainsFunc(d.Spec.Distribution, func(p versprei.Pool) bool { return p.PriorityClassName != "" })
+	})
+	ofPolicy := func(p stowage.PolicyPool) bool { return p.PriorityClassName != "" }
+	for _, p := range o.Policies.Namespaced {
+		named = named || slices.ContainsFunc(p.Spec.Pools, ofPolicy)
+	}
+	for _, p := range o.Policies.Cluster {
+		named = named || slices.ContainsFunc(p.Spec.Pools, ofPolicy)
+	}
+	if !named {
+		return nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(schedulingv1.SchemeGroupVersion.WithKind("PriorityClassList"))
+	return readable(each(ctx, i, list, func(m *metav1.PartialObjectMetadata) { o.PriorityClasses = append(o.PriorityClasses, m.Name) }))
+}
+
+// lacksClass reports whether there is no PriorityClass of a name, as far as they may be read.
+func (s *snapshot) lacksClass(name string) bool {
+	return name != "" && len(s.objects.PriorityClasses) > 0 && !slices.Contains(s.objects.PriorityClasses, name)
+}
+
+// missingClasses are findings about pools that give their pods a PriorityClass that does not exist.
+func (s *snapshot) missingClasses(c *policy.Compiled) (out []finding.Values) {
+	for i := range c.Carries {
+		if name := c.Carries[i].PriorityClass; s.lacksClass(name) {
+			out = append(out, finding.Values{Pool: c.Pool(i).Name, Other: name})
+		}
+	}
+	return out
 }
 
 // listVolumes lists the PersistentVolumes where a pod that runs may be held by one. Without the right to read them, it is not known where

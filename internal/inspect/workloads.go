@@ -202,7 +202,10 @@ type group struct {
 	paused, onDelete bool
 	state            *stowage.PoolState // nil if there is none
 	outsider         string             // names a pod that is not in the pool of its seat
-	pinned           *stowage.Hindrance // the pods without a seat that choose their nodes themselves, or nil
+	// lacking are the pods that have not what their pool gives to new ones, with one of these pools and what it gives.
+	lacking           int64
+	lackIn, lackWhich string
+	pinned            *stowage.Hindrance // the pods without a seat that choose their nodes themselves, or nil
 	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy was last written and
 	// its namespace is known to be on, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
 	unanswered []time.Time
@@ -238,6 +241,7 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	g.adopting += int64(len(adopting))
 	seated := g.AddPods(p.Whole(), append(all.viewOf(p, all.s.nodes).Pods(seen.Pods), adopting...))
 	g.notePinned(p, m)
+	g.noteLacking(all.s, p, m)
 	g.outsider = cmp.Or(g.outsider, all.outsider(p, seen))
 	replicas := m.Replicas
 	if replicas < 0 {
@@ -291,6 +295,27 @@ func (g *group) notePinned(p *policy.Policy, m *podOwner) {
 			g.pinned = &stowage.Hindrance{Reason: stowage.HindrancePinned, Pod: pod.Name, Objects: []string{by}}
 		}
 		g.pinned.Count++
+	}
+}
+
+// noteLacking counts the pods that have not what their pool gives to new ones.
+func (g *group) noteLacking(s *snapshot, p *policy.Policy, m *podOwner) {
+	if p.Carries == nil {
+		return
+	}
+	for _, pod := range m.pods {
+		pool, known := p.PoolKeyed(poolOf(pod))
+		if !known {
+			continue
+		}
+		carry, _ := p.CarryOf(pool).ForOwner(m.SelectorKeys)
+		if s.lacksClass(carry.PriorityClass) {
+			carry.PriorityClass = "" // that is told of the policy
+		}
+		if carry.Lacks(pod) {
+			g.lackIn, g.lackWhich = cmp.Or(g.lackIn, p.Pool(pool).Name), cmp.Or(g.lackWhich, carry.String())
+			g.lacking++
+		}
 	}
 }
 

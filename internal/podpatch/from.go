@@ -13,8 +13,9 @@ func FromPod(pod *corev1.Pod) *Pod {
 		},
 		Spec: Spec{
 			NodeName: pod.Spec.NodeName, NodeSelector: pod.Spec.NodeSelector, Tolerations: pod.Spec.Tolerations, SchedulingGates: pod.Spec.SchedulingGates,
-			PriorityClassName: pod.Spec.PriorityClassName,
-			Resources:         fromResources(pod.Spec.Resources), InitContainers: fromContainers(pod.Spec.InitContainers), Containers: fromContainers(pod.Spec.Containers),
+			PriorityClassName: pod.Spec.PriorityClassName, Priority: pod.Spec.Priority, PreemptionPolicy: pod.Spec.PreemptionPolicy,
+			TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds,
+			Resources:                     fromResources(pod.Spec.Resources), InitContainers: fromContainers(pod.Spec.InitContainers), Containers: fromContainers(pod.Spec.Containers),
 		},
 	}
 	for i := range pod.OwnerReferences {
@@ -38,6 +39,9 @@ func FromPod(pod *corev1.Pod) *Pod {
 	}
 	if pod.Spec.RuntimeClassName != nil {
 		out.Spec.RuntimeClassName = *pod.Spec.RuntimeClassName
+	}
+	if pod.Spec.SchedulingGroup != nil {
+		out.Spec.SchedulingGroup = &struct{}{}
 	}
 	if a := pod.Spec.Affinity; a != nil {
 		out.Spec.Affinity = &Affinity{NodeAffinity: a.NodeAffinity}

@@ -37,6 +37,10 @@ func Diff(before, after *Pod) Patch {
 	diffMap(&d, "/spec/nodeSelector", before.Spec.NodeSelector, after.Spec.NodeSelector)
 	d.affinity(before.Spec.Affinity, after.Spec.Affinity)
 	diffList(&d, "/spec/tolerations", before.Spec.Tolerations, after.Spec.Tolerations)
+	d.priority(&before.Spec, &after.Spec)
+	if b, a := before.Spec.TerminationGracePeriodSeconds, after.Spec.TerminationGracePeriodSeconds; a != nil && (b == nil || *b != *a) {
+		d.add("add", "/spec/terminationGracePeriodSeconds", *a)
+	}
 	d.gates(before.Spec.SchedulingGates, after)
 	d.constraints(before.Spec.TopologySpreadConstraints, after.Spec.TopologySpreadConstraints)
 	if b, a := before.Spec.Resources, after.Spec.Resources; b != nil && a == nil {
@@ -160,6 +164,19 @@ func (d *differ) required(path string, before, after *corev1.NodeSelector) {
 				diffList(d, at, was, is)
 			}
 		}
+	}
+}
+
+// priority patches a PriorityClass, and what follows from it.
+func (d *differ) priority(before, after *Spec) {
+	if before.PriorityClassName != after.PriorityClassName {
+		d.add("add", "/spec/priorityClassName", after.PriorityClassName)
+	}
+	if before.Priority != nil && after.Priority == nil {
+		d.add("remove", "/spec/priority", nil)
+	}
+	if before.PreemptionPolicy != nil && after.PreemptionPolicy == nil {
+		d.add("remove", "/spec/preemptionPolicy", nil)
 	}
 }
 

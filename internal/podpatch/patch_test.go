@@ -16,6 +16,20 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
+func absent(key string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpDoesNotExist}
+}
+
+func require(r ...corev1.NodeSelectorRequirement) func(*podpatch.Pod) {
+	return func(p *podpatch.Pod) { p.Require(r) }
+}
+
+func unrequire(key string) func(*podpatch.Pod) {
+	return func(p *podpatch.Pod) {
+		p.Unrequire(func(r *corev1.NodeSelectorRequirement) bool { return r.Key == key })
+	}
+}
+
 func TestDiff(t *testing.T) {
 	cases := map[string]struct {
 		pod    string
@@ -127,6 +141,44 @@ func TestDiff(t *testing.T) {
 				p.AddPreference(preference("b"))
 			},
 			want: `[{"op":"add","path":"/spec/affinity/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/-","value":{"weight":1,"preference":{"matchExpressions":[{"key":"b","operator":"Exists"}]}}}]`,
+		},
+		"requirements in a pod without an affinity": {
+			pod:    `{"metadata":{},"spec":{}}`,
+			change: require(absent("spot")),
+			want:   `[{"op":"add","path":"/spec/affinity","value":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"spot","operator":"DoesNotExist"}]}]}}}}]`,
+		},
+		"requirements beside a preference": {
+			pod:    `{"metadata":{},"spec":{"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[]}}}}`,
+			change: require(absent("spot")),
+			want:   `[{"op":"add","path":"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution","value":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"spot","operator":"DoesNotExist"}]}]}}]`,
+		},
+		"requirements in each term that is not empty, and not twice": {
+			pod: `{"metadata":{},"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[` +
+				`{"matchExpressions":[{"key":"disk","operator":"Exists"}]},{},{"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]}]}}}}}`,
+			change: func(p *podpatch.Pod) { require(absent("spot"))(p); require(absent("spot"))(p) },
+			want: `[{"op":"add","path":"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/-","value":{"key":"spot","operator":"DoesNotExist"}},` +
+				`{"op":"add","path":"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/2/matchExpressions","value":[{"key":"spot","operator":"DoesNotExist"}]}]`,
+		},
+		"requirements taken back": {
+			pod: `{"metadata":{},"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[` +
+				`{"matchExpressions":[{"key":"disk","operator":"Exists"},{"key":"spot","operator":"DoesNotExist"}]},{}]}}}}}`,
+			change: unrequire("spot"),
+			want:   `[{"op":"add","path":"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions","value":[{"key":"disk","operator":"Exists"}]}]`,
+		},
+		"the only requirements taken back": {
+			pod:    `{"metadata":{},"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"spot","operator":"DoesNotExist"}]}]}}}}}`,
+			change: unrequire("spot"),
+			want:   `[{"op":"remove","path":"/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution"}]`,
+		},
+		"a PriorityClass, and what follows from it": {
+			pod:    `{"metadata":{},"spec":{"priorityClassName":"high","priority":1000,"preemptionPolicy":"PreemptLowerPriority"}}`,
+			change: func(p *podpatch.Pod) { p.SetPriorityClass("low") },
+			want:   `[{"op":"add","path":"/spec/priorityClassName","value":"low"},{"op":"remove","path":"/spec/priority"},{"op":"remove","path":"/spec/preemptionPolicy"}]`,
+		},
+		"a grace period": {
+			pod:    `{"metadata":{},"spec":{"terminationGracePeriodSeconds":30}}`,
+			change: func(p *podpatch.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(5)) },
+			want:   `[{"op":"add","path":"/spec/terminationGracePeriodSeconds","value":5}]`,
 		},
 		"pod-level resources go whole": {
 			pod:    `{"metadata":{},"spec":{"resources":{"limits":{"cpu":"1"}},"containers":[]}}`,

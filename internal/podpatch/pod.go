@@ -71,9 +71,15 @@ type Spec struct {
 	SchedulingGates   List[corev1.PodSchedulingGate] `json:"schedulingGates"`
 	RuntimeClassName  string                         `json:"runtimeClassName"`
 	PriorityClassName string                         `json:"priorityClassName"`
+	Priority          *int32                         `json:"priority"`
+	PreemptionPolicy  *corev1.PreemptionPolicy       `json:"preemptionPolicy"`
+	SchedulingGroup   *struct{}                      `json:"schedulingGroup"` // since Kubernetes 1.36
+	WorkloadRef       *struct{}                      `json:"workloadRef"`     // its name before
 	Resources         *Resources                     `json:"resources"`
 	InitContainers    List[Container]                `json:"initContainers"`
 	Containers        List[Container]                `json:"containers"`
+
+	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds"`
 
 	Volumes                   List[Volume]           `json:"volumes"`
 	TopologySpreadConstraints List[SpreadConstraint] `json:"topologySpreadConstraints"`
@@ -246,6 +252,12 @@ func (p *Pod) SetLabel(key, value string) {
 		p.Metadata.Labels = map[string]string{}
 	}
 	p.Metadata.Labels[key] = value
+}
+
+// SetPriorityClass sets the pod's PriorityClass, and removes what follows from it: the Priority plugin of the API server, which is called again after
+// a webhook has changed a pod, sets it anew. It refuses a pod whose priority is not that of its class.
+func (p *Pod) SetPriorityClass(name string) {
+	p.Spec.PriorityClassName, p.Spec.Priority, p.Spec.PreemptionPolicy = name, nil, nil
 }
 
 // SetNodeSelector sets one node label, making the map where there is none.

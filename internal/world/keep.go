@@ -42,8 +42,33 @@ func keepReplicaSet(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	}
 	kept.Spec.Template.Annotations = ofTemplate(rs.Spec.Template.Annotations, stowage.ModeKey)
 	kept.Spec.Template.Labels = TemplateLabels(rs.Spec.Template.Labels)
-	kept.Spec.Template.Spec.NodeName = rs.Spec.Template.Spec.NodeName
+	kept.Spec.Template.Spec.NodeName, kept.Spec.Selector = rs.Spec.Template.Spec.NodeName, selectorKeys(rs.Spec.Selector)
 	return kept
+}
+
+// selectorKeys returns the keys that a selector names, as a selector that only names them. It is nil where there are too many to be kept.
+func selectorKeys(s *metav1.LabelSelector) *metav1.LabelSelector {
+	if s == nil || s.Size() > maxSelector {
+		return nil
+	}
+	kept := &metav1.LabelSelector{}
+	for _, key := range SelectorKeys(s) {
+		kept.MatchExpressions = append(kept.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpExists})
+	}
+	return kept
+}
+
+// SelectorKeys returns the keys that a selector names in any way, in order.
+func SelectorKeys(s *metav1.LabelSelector) []string {
+	if s == nil {
+		return nil
+	}
+	keys := slices.Collect(maps.Keys(s.MatchLabels))
+	for i := range s.MatchExpressions {
+		keys = append(keys, s.MatchExpressions[i].Key)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // How many labels of a pod template are kept, and how many bytes of them.
@@ -97,11 +122,11 @@ func keepStatefulSet(s *appsv1.StatefulSet) *appsv1.StatefulSet {
 	}
 	kept.Spec.Template.Annotations = ofTemplate(s.Spec.Template.Annotations, stowage.ModeKey)
 	kept.Spec.Template.Labels = TemplateLabels(s.Spec.Template.Labels)
-	kept.Spec.Template.Spec.NodeName = s.Spec.Template.Spec.NodeName
+	kept.Spec.Template.Spec.NodeName, kept.Spec.Selector = s.Spec.Template.Spec.NodeName, selectorKeys(s.Spec.Selector)
 	return kept
 }
 
-// maxSelector is how many bytes the selector of a DaemonSet may have to be kept.
+// maxSelector is how many bytes a selector may have to be kept.
 const maxSelector = 4 << 10
 
 func keepDaemonSet(d *appsv1.DaemonSet) *appsv1.DaemonSet {

@@ -43,6 +43,8 @@ type Snapshot interface {
 	// Volumes returns the PersistentVolumes that are bound to some claims of a namespace, with where they can be. It returns false if that
 	// is not known yet.
 	Volumes(ctx context.Context, namespace string, claims []string) (volumes []corev1.PersistentVolume, known bool, err error)
+	// HasPriorityClass reports whether there is a PriorityClass of a name.
+	HasPriorityClass(ctx context.Context, name string) (bool, error)
 	// Template returns a FlexDaemonsetTemplate, or nil if there is none of that name.
 	Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error)
 }
@@ -65,4 +67,6 @@ type Objects struct {
 	Templates       []flexdaemonsets.FlexDaemonsetTemplate
 	PoolStates      []stowage.PoolState
 	Volumes         []corev1.PersistentVolume
+	// PriorityClasses are the names of those that there are. If there are none, each is taken to be there.
+	PriorityClasses []string
 }

@@ -31,6 +31,8 @@ type Workload struct {
 	TemplateLabels map[string]string
 	// Labelled says that TemplateLabels are all that policies select by.
 	Labelled bool
+	// SelectorKeys are the keys of the labels that its selector names, of a ReplicaSet or a StatefulSet. It is nil where they are not known.
+	SelectorKeys []string
 	// TemplateNode is the node that its pod template names, of a ReplicaSet or a StatefulSet.
 	TemplateNode string
 	// Volumes says that each pod has volumes of its own, of a StatefulSet with volume claim templates.
@@ -87,11 +89,13 @@ func FromKept(ref Ref, kept metav1.Object) *Workload {
 	case *appsv1.ReplicaSet:
 		w := newWorkload(ref, &o.ObjectMeta)
 		w.fillIn(&o.Spec.Template, o.Spec.Replicas, o.Status.Replicas)
+		w.SelectorKeys = SelectorKeys(o.Spec.Selector)
 		w.Failure = failureOf(o)
 		return w
 	case *appsv1.StatefulSet:
 		w := newWorkload(ref, &o.ObjectMeta)
 		w.fillIn(&o.Spec.Template, o.Spec.Replicas, o.Status.Replicas)
+		w.SelectorKeys = SelectorKeys(o.Spec.Selector)
 		w.Volumes = len(o.Spec.VolumeClaimTemplates) > 0
 		if o.Spec.Ordinals != nil {
 			w.FirstOrdinal = int64(o.Spec.Ordinals.Start)

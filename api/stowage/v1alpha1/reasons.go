@@ -9,6 +9,8 @@ const (
 	EventFailedOpen EventReason = "FailedOpen"
 	// EventInvalidStrategy: the workload's strategy is invalid.
 	EventInvalidStrategy EventReason = "InvalidStrategy"
+	// EventPriorityClassMissing: a pool gives its pods a PriorityClass that is not there, so they keep theirs.
+	EventPriorityClassMissing EventReason = "PriorityClassMissing"
 	// EventPoolsFull: every pool has reached its maxReplicas.
 	EventPoolsFull EventReason = "PoolsFull"
 	// EventPodUngatedWithoutSeat: nobody could decide about a pod at the gate, so it was let through after a minute.

@@ -120,7 +120,40 @@ func (f *Feature) seat(ctx context.Context, a *assignment, req feature.Request, 
 	pool := p.Pool(a.seat.Pool)
 	d.Pool = &feature.Pool{Name: pool.Name, Nodes: a.seat.Nodes()}
 	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, d.Pool.Nodes)
+	if carry := p.CarryOf(a.seat.Pool); !req.Exists && !carry.Empty() {
+		f.carry(ctx, a, carry, !kept, &d)
+	}
 	return d, nil
+}
+
+// carry gives a new pod what its pool gives. First says that no earlier call gave it to the pod.
+func (f *Feature) carry(ctx context.Context, a *assignment, carry placement.Carry, first bool, d *feature.Decision) {
+	pool, keys := a.policy.Pool(a.seat.Pool).Name, a.policy.SelectorKeys()
+	carry, left := carry.ForOwner(keys)
+	switch {
+	case len(left) > 0 && keys == nil:
+		d.Warnings = append(d.Warnings, fmt.Sprintf("%s: pool %s has podLabels, which pods of %s %s do not get: it is not known by which labels it selects its pods", a.policy.Source, pool, a.owner.Kind, a.owner.Name))
+	case len(left) > 0:
+		d.Warnings = append(d.Warnings, fmt.Sprintf("%s: pool %s has podLabels with the key %s, which pods do not get: the selector of %s %s names it; remove it from the pool", a.policy.Source, pool, strings.Join(left, " and "), a.owner.Kind, a.owner.Name))
+	}
+	if grouped := a.pod.Spec.SchedulingGroup != nil || a.pod.Spec.WorkloadRef != nil; grouped {
+		carry.PriorityClass = "" // the pods of a scheduling group have one priority
+	}
+	if name := carry.PriorityClass; name != "" && first {
+		if has, err := f.Policies.World.HasPriorityClass(ctx, name); err != nil || !has {
+			carry.PriorityClass = ""
+			text := fmt.Sprintf("%s: pool %s has priorityClassName %s, which pods do not get: there is no such PriorityClass", a.policy.Source, pool, name)
+			if err != nil {
+				text = fmt.Sprintf("%s: pool %s has priorityClassName %s, which a pod did not get: %v", a.policy.Source, pool, name, err)
+			}
+			d.Warnings = append(d.Warnings, text)
+			d.Events = append(d.Events, feature.Event{Reason: stowage.EventPriorityClassMissing, Note: text})
+		}
+	}
+	carry.Apply(a.pod, first)
+	if text := carry.String(); text != "" {
+		d.Summary += ", with " + text
+	}
 }
 
 // withoutPolicy decides about a pod that nothing divides. Gone says that its owner is not there. One with the gate waits where that may change.

@@ -21,6 +21,9 @@ type Workload struct {
 	Unsuitable []string
 	// Overflow are the pods without a seat because every pool has its maximum.
 	Overflow int64
+	// Lacking are the pods that have not what their pool gives to new ones, with one of these pools and what it gives.
+	Lacking           int64
+	LackIn, LackWhich string
 	// Hindrances are what keeps pods from moving that are in the wrong place.
 	Hindrances []stowage.Hindrance
 	// Seen says when they were seen, if that is long ago.
@@ -170,6 +173,11 @@ func (f *findings) notes() {
 		f.text(finding.PoolUnsuitable, pool)
 	}
 	f.count(finding.HeldByVolume, f.Held)
+	if f.of.Lacking > 0 {
+		f.add(finding.LackSettings, func(v *finding.Values) {
+			v.Count, v.Pool, v.Text = f.of.Lacking, f.of.LackIn, f.of.LackWhich
+		})
+	}
 	f.count(finding.ForeignCost, f.ForeignCosts)
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -19,6 +20,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
@@ -90,9 +92,41 @@ func checkPools(pools []versprei.Pool, field fields) error {
 			}
 			check(fmt.Sprintf("%s.tolerations[%d].value", at, j), t.Value, validation.IsValidLabelValue(t.Value))
 		}
+		checkCarried(&pool, at, check)
 	}
 	return errors.Join(errs...)
 }
+
+// checkCarried reports what is wrong with what a pool gives to its pods.
+func checkCarried(pool *versprei.Pool, at string, check func(field, text string, problems []string)) {
+	for _, k := range slices.Sorted(maps.Keys(pool.PodLabels)) {
+		check("a key of "+at+".podLabels", k, append(validation.IsQualifiedName(k), reserved(k)...))
+		check(at+".podLabels["+k+"]", string(pool.PodLabels[k]), validation.IsValidLabelValue(string(pool.PodLabels[k])))
+	}
+	for _, k := range slices.Sorted(maps.Keys(pool.PodAnnotations)) {
+		check("a key of "+at+".podAnnotations", k, append(validation.IsQualifiedName(strings.ToLower(k)), reserved(k)...))
+	}
+	if name := pool.PriorityClassName; name != "" {
+		check(at+".priorityClassName", name, validation.IsDNS1123Subdomain(name))
+	}
+}
+
+// reserved says that a pool may not set a key: those of Kubernetes, of its controllers and of Stowage, and what Kata Containers reads.
+func reserved(key string) []string {
+	prefix, _, _ := strings.Cut(key, "/")
+	for _, domain := range []string{"kubernetes.io", "k8s.io", "stowage.dev", "flexdaemonsets.xai"} {
+		if prefix == domain || strings.HasSuffix(prefix, "."+domain) {
+			return []string{"a pool may not set keys of " + domain}
+		}
+	}
+	if strings.HasPrefix(key, "io.katacontainers.") || slices.Contains(reservedKeys, key) {
+		return []string{"a pool may not set this key"}
+	}
+	return nil
+}
+
+// reservedKeys are those without a prefix that mean something to Stowage, or to the controllers of Kubernetes.
+var reservedKeys = slices.Concat(strategyKeys, []string{stowage.MutatedByKey, appsv1.DefaultDeploymentUniqueLabelKey, appsv1.ControllerRevisionHashLabelKey})
 
 // Compile returns what a PodDistributor says. The earlier pool wins a tie.
 func Compile(d *versprei.PodDistributor) Compiled {
@@ -120,6 +154,8 @@ func CompilePolicy(s *SpreadPolicy) Compiled {
 		pools[i] = versprei.Pool{
 			Name: pool.Name, NodeLabel: pool.NodeSelector, MatchExpressions: pool.MatchExpressions, Base: pool.Base, Weight: pool.Weight, MaxReplicas: pool.MaxReplicas,
 			Spill: pool.Spill, Overflow: pool.Overflow, Tolerations: pool.Tolerations,
+			PodLabels: pool.PodLabels, PodAnnotations: pool.PodAnnotations, PriorityClassName: pool.PriorityClassName,
+			TerminationGracePeriodSeconds: pool.TerminationGracePeriodSeconds,
 		}
 	}
 	c.compile(pools, fieldsOfPolicy, s.Spec.Across)
@@ -148,6 +184,12 @@ func (c *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Ac
 	pools := make([]sequence.Pool, len(of))
 	for i := range of {
 		c.Tolerations = append(c.Tolerations, tolerationsOf(&of[i]))
+		if carry := carryOf(&of[i]); !carry.Empty() {
+			if c.Carries == nil {
+				c.Carries = make([]placement.Carry, len(of))
+			}
+			c.Carries[i] = carry
+		}
 		at := fmt.Sprintf("spec.%s[%d]", field.pools, i)
 		var err error
 		if pools[i], err = poolOf(&of[i], strconv.Itoa(i), at); err != nil {
@@ -231,6 +273,23 @@ func tolerationsOf(pool *versprei.Pool) (out []corev1.Toleration) {
 		})
 	}
 	return out
+}
+
+func carryOf(pool *versprei.Pool) placement.Carry {
+	c := placement.Carry{PriorityClass: pool.PriorityClassName, GracePeriod: pool.TerminationGracePeriodSeconds}
+	for k, v := range pool.PodLabels {
+		if c.Labels == nil {
+			c.Labels = map[string]string{}
+		}
+		c.Labels[k] = string(v)
+	}
+	for k, v := range pool.PodAnnotations {
+		if c.Annotations == nil {
+			c.Annotations = map[string]string{}
+		}
+		c.Annotations[k] = string(v)
+	}
+	return c
 }
 
 func acrossOf(across *versprei.Across) *sequence.Across {

@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -54,8 +55,10 @@ type Rules struct {
 	Preferred bool
 	// Tolerations are those of each pool.
 	Tolerations [][]corev1.Toleration
-	Evict       bool // rebalance by eviction
-	Repair      stowage.Repair
+	// Carries is what each pool gives to new pods. It is nil if no pool gives anything.
+	Carries []placement.Carry
+	Evict   bool // rebalance by eviction
+	Repair  stowage.Repair
 }
 
 // TolerationsOf returns the tolerations that a pool gives to its pods.
@@ -64,6 +67,14 @@ func (r *Rules) TolerationsOf(pool int) []corev1.Toleration {
 		return r.Tolerations[pool]
 	}
 	return nil
+}
+
+// CarryOf returns what a pool gives to new pods.
+func (r *Rules) CarryOf(pool int) (c placement.Carry) {
+	if pool < len(r.Carries) {
+		return r.Carries[pool]
+	}
+	return c
 }
 
 // Compiled is what one source says of the division of pods.
@@ -162,6 +173,14 @@ func (p *Policy) WorkloadCreated() time.Time {
 		return time.Time{}
 	}
 	return p.Root.Created
+}
+
+// SelectorKeys are the keys of the labels by which the owner of the pods selects them, or nil if they are not known.
+func (p *Policy) SelectorKeys() []string {
+	if p.owner == nil {
+		return nil
+	}
+	return p.owner.SelectorKeys
 }
 
 // cells are the states of pools or cells from which pods move.

@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -90,6 +91,10 @@ func Options(policies *WatchedPolicies, controls bool) crcache.Options {
 				kept.Status.Allocatable, kept.Status.Capacity = n.Status.Allocatable, n.Status.Capacity
 				return kept, nil
 			}},
+			metadataOf(priorityClass): {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
+				m := obj.(*metav1.PartialObjectMetadata)
+				return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: world.Identity(m.ObjectMeta)}, nil
+			}},
 			&flexdaemonsets.FlexDaemonsetTemplate{}: {UnsafeDisableDeepCopy: &shared},
 			&versprei.PodDistributor{}:              {UnsafeDisableDeepCopy: &shared, Transform: keepPodDistributor},
 			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
@@ -140,6 +145,7 @@ type Features struct {
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch,roleName=stowage-spread-controllers
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-spread
 // +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors,verbs=list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch,roleName=stowage-spread
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=stowage-sizing
 // +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-sizing
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch,roleName=stowage-sizing
@@ -175,6 +181,7 @@ func (f Features) watched() map[client.Object]bool {
 		&flexdaemonsets.FlexDaemonsetTemplate{}: f.Sizing,
 		&versprei.PodDistributor{}:              f.Spread,
 		&stowage.PoolState{}:                    f.Spread,
+		metadataOf(priorityClass):               f.Spread && f.Webhook,
 	}
 }
 
@@ -246,6 +253,22 @@ const (
 	missingTTL = time.Second
 	absentTTL  = time.Minute
 )
+
+// priorityClass is the kind of PriorityClasses. Only their names are kept.
+var priorityClass = schedulingv1.SchemeGroupVersion.WithKind("PriorityClass")
+
+// HasPriorityClass implements [world.Snapshot]. That there is none of a name is remembered for a moment: every pod of a pool may ask for it.
+func (c *Cache) HasPriorityClass(ctx context.Context, name string) (bool, error) {
+	k := readKey{what: "PriorityClass", ref: world.Ref{Name: name}}
+	if _, missing := c.missing.Get(k); missing {
+		return c.cached.Get(ctx, client.ObjectKey{Name: name}, metadataOf(priorityClass)) == nil, nil // it may have been made since
+	}
+	found, err := get(ctx, c, "PriorityClass", name, metadataOf(priorityClass))
+	if found == nil && err == nil {
+		c.missing.Add(k, true, missingTTL)
+	}
+	return found != nil, err
+}
 
 // Template implements [world.Snapshot]. That there is none of a name is remembered for a moment:
 // every pod of a DaemonSet may ask for it.

@@ -3,11 +3,15 @@ package cache
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -83,7 +87,21 @@ func readTemplate(ctx context.Context, from client.Reader, namespace string, ref
 	w := world.FromKept(ref, world.Keep(u))
 	labels, found, err := unstructured.NestedStringMap(u.Object, "spec", "template", "metadata", "labels")
 	w.TemplateLabels, w.Labelled = world.TemplateLabels(labels), found && err == nil
+	w.SelectorKeys = selectorKeysOf(u)
 	return w, nil
+}
+
+// selectorKeysOf returns the keys that the selector of an object of any kind names, or nil where it has none of the usual form.
+func selectorKeysOf(u *unstructured.Unstructured) []string {
+	of, _, err := unstructured.NestedMap(u.Object, "spec", "selector")
+	if err != nil || len(of) == 0 {
+		return nil
+	}
+	var s metav1.LabelSelector
+	if runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(of, &s, true) != nil {
+		return slices.Sorted(maps.Keys(of)) // of a ReplicationController
+	}
+	return world.SelectorKeys(&s)
 }
 
 // serves reports whether the API server has a kind. To look up a kind that nobody has asked for may take a discovery. All such

@@ -27,6 +27,7 @@ type Snapshot struct {
 	podDistributors map[string][]versprei.PodDistributor
 	policies        map[string]*world.Policies // by namespace; those of the cluster have none
 	volumes         []corev1.PersistentVolume
+	priorityClasses []string
 }
 
 type namespacedName struct{ namespace, name string }
@@ -43,6 +44,7 @@ func New(o world.Objects) *Snapshot {
 		resourceQuotas:  groupBy(o.ResourceQuotas, func(o *corev1.ResourceQuota) string { return o.Namespace }),
 		policies:        map[string]*world.Policies{},
 		volumes:         o.Volumes,
+		priorityClasses: o.PriorityClasses,
 		podDistributors: groupBy(o.PodDistributors, func(o *versprei.PodDistributor) string { return o.Namespace }),
 	}
 	for _, p := range o.Policies.Namespaced {
@@ -111,6 +113,11 @@ func (s *Snapshot) Workload(_ context.Context, namespace string, ref world.Ref) 
 // PoolState implements [world.Snapshot].
 func (s *Snapshot) PoolState(_ context.Context, namespace string, workload types.UID) (*stowage.PoolState, error) {
 	return s.poolStates[namespacedName{namespace, string(workload)}], nil
+}
+
+// HasPriorityClass implements [world.Snapshot].
+func (s *Snapshot) HasPriorityClass(_ context.Context, name string) (bool, error) {
+	return len(s.priorityClasses) == 0 || slices.Contains(s.priorityClasses, name), nil
 }
 
 // Volumes implements [world.Snapshot].
