@@ -5,6 +5,8 @@ import (
 	"context"
 	"net/http"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -13,7 +15,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
-// WorkloadHandler answers AdmissionReviews about objects that make pods, and about Namespaces. It warns whoever writes one of
+// WorkloadHandler answers AdmissionReviews about objects that make pods, about Namespaces, and about what divides pods. It warns whoever writes one of
 // settings that are wrong or have no effect. It denies nothing.
 type WorkloadHandler struct {
 	Log      logr.Logger
@@ -27,12 +29,21 @@ var _ http.Handler = &WorkloadHandler{}
 
 // workload is the part of an object that makes pods where a strategy may stand.
 type workload struct {
-	Metadata settings `json:"metadata"`
-	Spec     struct {
+	Metadata settings       `json:"metadata"`
+	Spec     jsontext.Value `json:"spec"`
+}
+
+// template returns the metadata of the pods' template, or nil if the object has none.
+func (w *workload) template() *settings {
+	var spec struct {
 		Template *struct {
 			Metadata settings `json:"metadata"`
 		} `json:"template"`
-	} `json:"spec"`
+	}
+	if jsonv2.Unmarshal(w.Spec, &spec, podpatch.DecodeOptions) != nil || spec.Template == nil {
+		return nil
+	}
+	return &spec.Template.Metadata
 }
 
 // settings is the metadata where settings stand, with a bound for each map.
@@ -60,9 +71,9 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var res pipeline.Result
 	if o := rev.Request.Object; o != nil {
-		written := feature.Written{Kind: rev.Request.Kind, Namespace: rev.Request.Namespace, Name: o.Metadata.Name, Own: o.Metadata.metadata()}
-		if t := o.Spec.Template; t != nil {
-			template := t.Metadata.metadata()
+		written := feature.Written{Kind: rev.Request.Kind, Namespace: rev.Request.Namespace, Name: o.Metadata.Name, Own: o.Metadata.metadata(), Spec: o.Spec}
+		if t := o.template(); t != nil {
+			template := t.metadata()
 			written.Template = &template
 		}
 		texts, err := h.Check(ctx, written)

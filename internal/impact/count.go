@@ -68,7 +68,11 @@ func (c *comparison) placeOf(p *plan, pod *pod) cell {
 		return at
 	}
 	if has, known := c.nodes[pod.Node]; known {
-		if pool := p.strategy.PoolOfNode(has); pool >= 0 {
+		seat, seated := p.strategy.PoolNamed(pod.pool)
+		if !seated {
+			seat = -1
+		}
+		if pool := p.strategy.PoolOf(seat, has); pool >= 0 {
 			return cell{pool, max(0, p.strategy.DomainOfNode(has))}
 		}
 		return at
@@ -93,6 +97,10 @@ func (c *comparison) countPools(p *plan) {
 	}
 	for i := range p.strategy.Len() {
 		pool := WorkloadPool{Name: p.strategy.Pool(i).Name}
+		if p.is != nil && p.is.policy != nil {
+			carry := p.is.policy.CarryOf(i)
+			pool.Gives = carry.String()
+		}
 		for n := range domains {
 			at := cell{i, n}
 			in := WorkloadDomain{Name: p.strategy.DomainName(n), Now: now[at]}

@@ -233,6 +233,9 @@ func (w *Workload) row() []string {
 	note(w.Drained > 0, "%s on nodes that go", are(w.Drained, "is", "are"))
 	note(w.Adopted > 0, "%s a seat where they run", are(w.Adopted, "gets", "get"))
 	note(w.KeptByVolume > 0, "%d kept by volumes", w.KeptByVolume)
+	for _, p := range w.Pools {
+		note(p.Gives != "", "new pods of pool %s get: %s", p.Name, p.Gives)
+	}
 	note(w.WithoutSeat > 0 && w.LeftAlone == "" && len(w.Pools) > 0 && !free, "%d without a seat", w.WithoutSeat)
 	note(w.VMs != nil, "%s", w.VMs.text())
 	for _, why := range w.Unsure {

@@ -155,7 +155,9 @@ type Workload struct {
 
 // WorkloadPool is what a workload has in a pool: now, before its next rollout, and after it.
 type WorkloadPool struct {
-	Name    string           `json:"name"`
+	Name string `json:"name"`
+	// Gives is what the pool gives to new pods, beside their seat.
+	Gives   string           `json:"gives,omitempty"`
 	Now     int64            `json:"now"`
 	Soon    int64            `json:"soon"`
 	Then    int64            `json:"then"`

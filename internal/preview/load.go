@@ -15,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -158,7 +159,7 @@ var decoder = serializer.NewCodecFactory(scheme, serializer.EnableStrict).Univer
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := errors.Join(
-		corev1.AddToScheme(s), appsv1.AddToScheme(s), batchv1.AddToScheme(s), nodev1.AddToScheme(s),
+		corev1.AddToScheme(s), appsv1.AddToScheme(s), batchv1.AddToScheme(s), nodev1.AddToScheme(s), schedulingv1.AddToScheme(s),
 		stowage.AddToScheme(s), versprei.AddToScheme(s), flexdaemonsets.AddToScheme(s),
 	); err != nil {
 		panic(err) // only a program that is wrong in itself gets here

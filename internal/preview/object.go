@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -34,6 +35,8 @@ func (l *loader) object(at source, where string, obj object) {
 		l.takeOther(at, o, func() { in.ResourceQuotas = append(in.ResourceQuotas, *o) })
 	case *nodev1.RuntimeClass:
 		l.takeOther(at, o, func() { l.in.RuntimeClasses = append(l.in.RuntimeClasses, *o) })
+	case *schedulingv1.PriorityClass:
+		l.takeOther(at, o, func() { in.PriorityClasses = append(in.PriorityClasses, o.Name) })
 	case *corev1.Node:
 		l.takeOther(at, o, func() { in.Nodes = append(in.Nodes, *o) })
 	case *versprei.PodDistributor, *stowage.SpreadPolicy, *stowage.ClusterSpreadPolicy, *flexdaemonsets.FlexDaemonsetTemplate:
@@ -147,5 +150,5 @@ func (l *loader) home(namespace *string) {
 var kindsOfInterest = []string{
 	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
 	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor", "FlexDaemonsetTemplate",
-	"SpreadPolicy", "ClusterSpreadPolicy",
+	"SpreadPolicy", "ClusterSpreadPolicy", "PriorityClass",
 }

@@ -87,7 +87,7 @@ func (in *Inputs) Clone() *Inputs {
 	o.Namespaces, o.LimitRanges, o.ResourceQuotas = slices.Clone(o.Namespaces), slices.Clone(o.LimitRanges), slices.Clone(o.ResourceQuotas)
 	o.Workloads, o.PodDistributors, o.Nodes = slices.Clone(o.Workloads), slices.Clone(o.PodDistributors), slices.Clone(o.Nodes)
 	o.Policies = world.Policies{Namespaced: slices.Clone(o.Policies.Namespaced), Cluster: slices.Clone(o.Policies.Cluster)}
-	o.Templates, o.PoolStates = slices.Clone(o.Templates), slices.Clone(o.PoolStates)
+	o.Templates, o.PoolStates, o.PriorityClasses = slices.Clone(o.Templates), slices.Clone(o.PoolStates), slices.Clone(o.PriorityClasses)
 	return &out
 }
 
@@ -128,6 +128,9 @@ func (in *Inputs) Overlay(change *Inputs, now time.Time) {
 			keepIdentity(&t, was)
 		}
 		o.Templates = put(o.Templates, t)
+	}
+	if len(o.PriorityClasses) > 0 { // else each is taken to be there
+		o.PriorityClasses = append(o.PriorityClasses, c.PriorityClasses...)
 	}
 	for _, r := range change.RuntimeClasses {
 		in.RuntimeClasses = put(in.RuntimeClasses, r)

@@ -195,6 +195,9 @@ func Plot(out io.Writer, plans []Plan) error {
 		for i := range s.Len() {
 			pool := s.Pool(i)
 			fmt.Fprintf(&b, "  %s  %s\n", letter(i), poolText(&pool))
+			if carry := plan.Policy.CarryOf(i); !carry.Empty() {
+				fmt.Fprintf(&b, "     its new pods get: %s\n", carry.String())
+			}
 			head = append(head, letter(i))
 		}
 		if across := s.Across(); across != nil {

@@ -94,6 +94,9 @@ func (l *loader) pools(where string, s *sequence.Strategy) {
 			l.warn("%s: no Node of the input has the labels of pool %s (%s)", where, pool.Name, pool.Nodes())
 		}
 	}
+	if text := policy.Overlap(s, l.in.Objects.Nodes); text != "" {
+		l.warn("%s: %s", where, text)
+	}
 }
 
 // connectPolicies warns of policies that select no workload of the input, and of those in Audit, which change nothing.

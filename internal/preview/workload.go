@@ -41,7 +41,8 @@ type Workload struct {
 	serviceName  string
 	volumeClaims []string // names of the claim templates
 
-	qualified bool // a workload of another group has the same kind and name
+	selector  *metav1.LabelSelector // of a Deployment
+	qualified bool                  // a workload of another group has the same kind and name
 
 	// holds is why a restart would not replace all pods, for people.
 	holds string
@@ -90,7 +91,7 @@ func newWorkload(obj runtime.Object) (Workload, bool) {
 	case *corev1.Pod:
 		w.meta, w.template, w.specPath = o.ObjectMeta, corev1.PodTemplateSpec{Spec: o.Spec}, field.NewPath("spec")
 	case *appsv1.Deployment:
-		w.meta, w.template = o.ObjectMeta, o.Spec.Template
+		w.meta, w.template, w.selector = o.ObjectMeta, o.Spec.Template, o.Spec.Selector
 		w.asks(o.Spec.Replicas)
 		if o.Spec.Paused {
 			w.holds = "it is paused, so that nothing replaces its pods"
@@ -250,6 +251,9 @@ func (w *Workload) objects(obj object) []*world.Workload {
 	}
 	bottom := out[len(out)-1]
 	bottom.TemplateLabels, bottom.Labelled = world.TemplateLabels(w.template.Labels), true
+	if bottom != top {
+		bottom.SelectorKeys = world.SelectorKeys(w.selector)
+	}
 	return out
 }
 

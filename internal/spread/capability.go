@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,6 +57,7 @@ type Capability struct {
 	capability.Capability
 	seats    *seats.Service
 	policies *policy.Finder
+	nodes    func(nodeset.Set) (nodes []corev1.Node, grows bool) // nil where nodes are not known
 }
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system,roleName=stowage-spread-controllers
@@ -99,7 +101,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		}
 	}
 	c := &Capability{
-		seats: service, policies: policies,
+		seats: service, policies: policies, nodes: decides.Nodes,
 		Capability: capability.Capability{
 			Feature: decides,
 			Debug:   map[string]http.Handler{"/debug/seats": service},
@@ -233,12 +235,43 @@ func (c *Capability) Lag() time.Duration { return c.seats.Lag() }
 
 // Check returns what is wrong with the settings of an object that is written, for whoever writes it.
 func (c *Capability) Check(ctx context.Context, w feature.Written) (texts []string, err error) {
+	if source, is := policy.CompileSpec(w.Kind.Group, w.Kind.Kind, w.Spec); is {
+		return c.checkSource(ctx, &source)
+	}
 	ref := world.Ref{APIVersion: schema.GroupVersion{Group: w.Kind.Group, Version: w.Kind.Version}.String(), Kind: w.Kind.Kind, Name: w.Name}
 	found, err := c.policies.Check(ctx, world.Object{Namespace: w.Namespace, Ref: ref}, w.Own, w.Template)
 	for _, f := range found {
 		texts = append(texts, f.String())
 	}
 	return texts, err
+}
+
+// checkSource returns what is wrong with what divides pods, that the API server does not refuse.
+func (c *Capability) checkSource(ctx context.Context, source *policy.Compiled) (texts []string, err error) {
+	if source.Written == nil {
+		for line := range strings.SplitSeq(source.Err.Error(), "\n") {
+			texts = append(texts, "it is invalid, and divides no pods: "+line)
+		}
+		return texts, nil
+	}
+	if c.nodes != nil {
+		nodes, _ := c.nodes(nodeset.Set{})
+		if text := policy.Overlap(source.Strategy, nodes); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	for i := range source.Carries {
+		name := source.Carries[i].PriorityClass
+		if name == "" {
+			continue
+		}
+		if has, err := c.policies.World.HasPriorityClass(ctx, name); err != nil {
+			return texts, err
+		} else if !has {
+			texts = append(texts, fmt.Sprintf("pool %s has priorityClassName %s, and there is no such PriorityClass, so new pods keep theirs", source.Pool(i).Name, name))
+		}
+	}
+	return texts, nil
 }
 
 // Exclude says in which namespaces annotations are not looked at, from now on.

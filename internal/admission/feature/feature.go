@@ -96,6 +96,7 @@ type Written struct {
 	Namespace, Name string
 	Own             Metadata
 	Template        *Metadata // of its pods; nil if it has none
+	Spec            []byte    // as JSON
 }
 
 // Metadata is where settings stand.

@@ -37,6 +37,15 @@ func (s *Strategy) HasNode(pool int, node map[string]string) bool {
 	return s.pools[pool].Nodes().Has(node) && s.DomainOfNode(node) >= 0
 }
 
+// PoolOf returns the pool in which a pod with a seat runs on a node with these labels: that of the seat if the node is one of its nodes, or else
+// the one that the node belongs to, or -1.
+func (s *Strategy) PoolOf(seat int, node map[string]string) int {
+	if seat >= 0 && s.HasNode(seat, node) {
+		return seat
+	}
+	return s.PoolOfNode(node)
+}
+
 // PoolOfNode returns the first pool that a node with these labels belongs to, or -1.
 func (s *Strategy) PoolOfNode(node map[string]string) int {
 	for i := range s.pools {

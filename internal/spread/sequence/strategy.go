@@ -175,7 +175,7 @@ func validate(pools []Pool) error {
 // check returns what is wrong with a pool that comes after others.
 func (p *Pool) check(before []Pool) (wrong []string) {
 	if p.Nodes().Empty() {
-		wrong = append(wrong, "has no node label")
+		wrong = append(wrong, "has no node label and no expression, so that it would have all nodes")
 	}
 	for _, n := range []struct {
 		is, least   string
