@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -28,7 +27,7 @@ type cell struct {
 func (c *compared) itsCell() *cell {
 	of := &cell{forGood: true}
 	for _, n := range c.nodes {
-		if !labels.SelectorFromSet(c.pin).Matches(labels.Set(n.Labels)) {
+		if !c.pin.Has(n.Labels) {
 			continue
 		}
 		of.nodes = append(of.nodes, n)

@@ -129,7 +129,7 @@ func (w *world) compare(ctx context.Context, sum *tally) error {
 
 // judge returns the verdict about a cell of some nodes.
 func (c *compared) judge(pod *corev1.Pod, nodes []corev1.Node, pods []corev1.Pod) nodefit.Answer {
-	return nodefit.Judge(pod, c.volumes, &nodefit.Cell{Labels: c.pin, Nodes: nodes, Pods: pods, Now: now})
+	return nodefit.Judge(pod, c.volumes, &nodefit.Cell{Set: c.pin, Nodes: nodes, Pods: pods, Now: now})
 }
 
 // claim is what would be a disagreement.

@@ -8,13 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 )
 
 // asked is a pod to ask about.
 type asked struct {
 	pod *corev1.Pod
-	// pin are the labels of its cell.
-	pin     map[string]string
+	// pin is what a seat in its cell has it ask for.
+	pin     nodeset.Set
 	volumes nodefit.Volumes
 	// unknown is the filter that decides by what Judge does not know, if there is one.
 	unknown map[string]bool
@@ -23,19 +24,19 @@ type asked struct {
 // ask returns a pod that has no node. Most have nothing special but one or two of all that the filters read, so that many pass.
 func (w *world) ask(name string) asked {
 	p := w.plain(name)
-	a := asked{pod: &p, pin: map[string]string{}, unknown: map[string]bool{}}
-	if w.often(85) {
-		a.pin[poolKey] = pick(w.dice, "a", "a", "a", "a", "b")
-		if w.often(15) {
-			a.pin[corev1.LabelTopologyZone] = pick(w.dice, "z1", "z2")
-		}
+	a := asked{pod: &p, unknown: map[string]bool{}}
+	a.pin = w.somePin()
+	if p.Spec.NodeSelector = map[string]string{}; a.pin.Equalities() {
+		maps.Copy(p.Spec.NodeSelector, a.pin.Labels)
 	}
-	p.Spec.NodeSelector = maps.Clone(a.pin)
 	w.sizes(&p)
 	w.tolerations(&p)
 	w.ports(&p)
 	if w.often(22) {
 		w.nodeAffinity(&p)
+	}
+	if !a.pin.Equalities() {
+		w.pinByAffinity(&p, a.pin)
 	}
 	if w.often(25) {
 		w.otherPods(&p)
@@ -55,6 +56,50 @@ func (w *world) ask(name string) asked {
 		a.unknown[nodefit.ByScheduler] = true
 	}
 	return a
+}
+
+// somePin returns the nodes of a pool, or of a domain of it. One pool in four is what other nodes are not.
+func (w *world) somePin() nodeset.Set {
+	labels, expressions := map[string]string{}, []corev1.NodeSelectorRequirement(nil)
+	is := func(key string, op corev1.NodeSelectorOperator, values ...string) {
+		expressions = append(expressions, corev1.NodeSelectorRequirement{Key: key, Operator: op, Values: values})
+	}
+	switch {
+	case w.often(25):
+		pick(w.dice,
+			func() { is(poolKey, corev1.NodeSelectorOpNotIn, "b") },
+			func() { is(poolKey, corev1.NodeSelectorOpIn, "a", "c") },
+			func() { is(poolKey, corev1.NodeSelectorOpExists); is("disk", corev1.NodeSelectorOpNotIn, "hdd") },
+			func() { is("disk", corev1.NodeSelectorOpDoesNotExist) },
+			func() { is("generation", corev1.NodeSelectorOpGt, "1") },
+			func() { is("generation", corev1.NodeSelectorOpLt, "3"); is(poolKey, corev1.NodeSelectorOpExists) },
+			func() { labels[poolKey] = "a"; is("disk", corev1.NodeSelectorOpDoesNotExist) },
+		)()
+	case w.often(85):
+		labels[poolKey] = pick(w.dice, "a", "a", "a", "a", "b")
+	default:
+		return nodeset.Set{Labels: labels}
+	}
+	if w.often(15) {
+		labels[corev1.LabelTopologyZone] = pick(w.dice, "z1", "z2")
+	}
+	set, err := nodeset.New(labels, expressions)
+	if err != nil {
+		panic(err) // none of them is contradictory
+	}
+	return set
+}
+
+// pinByAffinity has a pod ask for the nodes of a pool as a seat does.
+func (w *world) pinByAffinity(p *corev1.Pod, pin nodeset.Set) {
+	if p.Spec.Affinity == nil {
+		p.Spec.Affinity = &corev1.Affinity{}
+	}
+	if p.Spec.Affinity.NodeAffinity == nil {
+		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	required := &p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	*required = nodeset.Require(*required, pin.Requirements())
 }
 
 // sizes gives a pod requests, in one of the ways that there are.
