@@ -69,7 +69,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.Duration(&o.Repair.Cooldown, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN", "Wait between two evictions of one workload's pods")
 	f.Duration(&o.Shortage.Probes.FirstProbe, "probe-interval", "STOWAGE_PROBE_INTERVAL", "Wait before a pool without room is tried again, doubled after each try that finds none")
 	f.Duration(&o.Shortage.Probes.LastProbe, "probe-max-interval", "STOWAGE_PROBE_MAX_INTERVAL", "Longest wait between two tries of a pool without room")
-	f.Text(&o.ClusterAutoscaler.NodeGroups, "cluster-autoscaler-node-groups", "STOWAGE_CLUSTER_AUTOSCALER_NODE_GROUPS", "Node groups of the cluster autoscaler with the labels of their nodes, such as eks-od-*=type=default; eks-spot-*=type=spot,zone=a. A pool with spill whose groups are in back-off or at their maximum is exhausted as soon as pods wait; empty reads no status")
+	f.Text(&o.ClusterAutoscaler.NodeGroups, "cluster-autoscaler-node-groups", "STOWAGE_CLUSTER_AUTOSCALER_NODE_GROUPS", "Node groups of the cluster autoscaler with the labels of their nodes, such as eks-od-*=type=default; eks-spot-*=type=spot,zone=a. Name each label that a pool asks for: one that is not named is taken to be absent. A pool with spill whose groups are in back-off or at their maximum is exhausted as soon as pods wait; empty reads no status")
 	f.Text(&o.ClusterAutoscaler.Status, "cluster-autoscaler-status", "STOWAGE_CLUSTER_AUTOSCALER_STATUS", "ConfigMap with the status of the cluster autoscaler, as namespace/name")
 }
 
