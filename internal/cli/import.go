@@ -54,7 +54,7 @@ func newImportCommand(s Streams) *cobra.Command {
 				return config.NewUsageError(errors.New("name the scheduler whose settings are read: datadog"))
 			}
 			o.files = append(o.files, args[1:]...)
-			onDemand, err := nodeLabel("on-demand", o.onDemand)
+			onDemand, err := onDemandNodes(o.onDemand)
 			spot, wrong := nodeLabel("spot", o.spot)
 			if err := errors.Join(checkFiles(o.files), err, wrong); err != nil {
 				return config.NewUsageError(err)
@@ -72,7 +72,7 @@ func newImportCommand(s Streams) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.StringSliceVarP(&o.files, "filename", "f", o.files, "File of manifests, or - for standard input; may be repeated, and -f may be left out")
-	fs.StringVar(&o.onDemand, "on-demand", o.onDemand, "Label of the nodes that are on demand, as key=value")
+	fs.StringVar(&o.onDemand, "on-demand", o.onDemand, "Label of the nodes that are on demand, as key=value; or !key for the nodes without a label, such as that of spot nodes")
 	fs.StringVar(&o.spot, "spot", o.spot, "Label of the spot nodes, as key=value. Their taint has the same key and value")
 	fs.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace of objects that name none")
 	return cmd
@@ -85,6 +85,18 @@ func nodeLabel(flag, text string) (migrate.Label, error) {
 		return migrate.Label{}, fmt.Errorf("--%s is %q; it must be a label, as key=value", flag, text)
 	}
 	return migrate.Label{Key: key, Value: value}, nil
+}
+
+// onDemandNodes reads which nodes are on demand: those with a label, or those without one.
+func onDemandNodes(text string) (migrate.Label, error) {
+	key, absent := strings.CutPrefix(text, "!")
+	if !absent {
+		return nodeLabel("on-demand", text)
+	}
+	if len(validation.IsQualifiedName(key)) > 0 {
+		return migrate.Label{}, fmt.Errorf("--on-demand is %q; it must be a label, as key=value, or !key for the nodes without one", text)
+	}
+	return migrate.Label{Key: key, Absent: true}, nil
 }
 
 // readObjects reads manifests of any kind, and the items of lists.

@@ -20,7 +20,11 @@ func TestImportDatadog(t *testing.T) {
 			testkit.Golden(t, "testdata/import/"+name+".golden", shown)
 		})
 	}
-	for _, args := range [][]string{{"import"}, {"import", "other", "x.yaml"}, {"import", "datadog"}, {"import", "datadog", "-", "--spot", "spot"}} {
+	if code, shown := run(t, "", nil, "import", "datadog", "testdata/import/defaults.yaml", "--on-demand", "!cloud.google.com/gke-spot", "--spot", "cloud.google.com/gke-spot=true"); code != 0 ||
+		!strings.Contains(shown, "matchExpressions:\n    - key: cloud.google.com/gke-spot\n      operator: DoesNotExist\n    name: on-demand\n") {
+		t.Errorf("without a label on demand: exit status %d: %s", code, shown)
+	}
+	for _, args := range [][]string{{"import", "datadog", "-", "--on-demand", "!a b"}, {"import"}, {"import", "other", "x.yaml"}, {"import", "datadog"}, {"import", "datadog", "-", "--spot", "spot"}} {
 		if code, shown := run(t, "", nil, args...); code != 2 {
 			t.Errorf("%v: exit status %d: %s", args, code, shown)
 		}

@@ -30,7 +30,10 @@ const (
 )
 
 // Label is a node label.
-type Label struct{ Key, Value string }
+type Label struct {
+	Key, Value string
+	Absent     bool // the nodes are those that lack the label
+}
 
 // Options are what the settings of the other scheduler do not say.
 type Options struct {
@@ -265,7 +268,18 @@ func (o *Options) toleration() []versprei.Toleration {
 }
 
 func (l Label) selector() map[string]versprei.LabelValue {
+	if l.Absent {
+		return nil
+	}
 	return map[string]versprei.LabelValue{l.Key: versprei.LabelValue(l.Value)}
+}
+
+// expressions are what a pool of the nodes has beside [Label.selector].
+func (l Label) expressions() []versprei.NodeRequirement {
+	if !l.Absent {
+		return nil
+	}
+	return []versprei.NodeRequirement{{Key: l.Key, Operator: corev1.NodeSelectorOpDoesNotExist}}
 }
 
 // clusterPolicy is the policy of all workloads with the default settings.
@@ -279,7 +293,7 @@ func (o *Options) clusterPolicy(d *datadogSpot) *stowage.ClusterSpreadPolicy {
 			Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{datadogEnabled: "true"}},
 			Kinds:    []stowage.OwnerKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "StatefulSet"}},
 			Pools: []stowage.PolicyPool{
-				{Name: "on-demand", NodeSelector: o.OnDemand.selector(), Base: base, Weight: onDemand, Overflow: overflow},
+				{Name: "on-demand", NodeSelector: o.OnDemand.selector(), MatchExpressions: o.OnDemand.expressions(), Base: base, Weight: onDemand, Overflow: overflow},
 				{Name: "spot", NodeSelector: o.Spot.selector(), Weight: spot, Spill: &versprei.Spill{After: d.after().String()}, Tolerations: o.toleration()},
 			},
 			Enforcement: versprei.EnforcementRequired, Repair: stowage.RepairAdopt, Rebalance: versprei.RebalanceEvict,
@@ -296,7 +310,7 @@ func (o *Options) distributor(u *unstructured.Unstructured, d *datadogSpot) *ver
 		Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Name: u.GetName()},
 			Distribution: []versprei.Pool{
-				{Name: "on-demand", NodeLabel: o.OnDemand.selector(), Base: base, Weight: onDemand, Overflow: overflow},
+				{Name: "on-demand", NodeLabel: o.OnDemand.selector(), MatchExpressions: o.OnDemand.expressions(), Base: base, Weight: onDemand, Overflow: overflow},
 				{Name: "spot", NodeLabel: o.Spot.selector(), Weight: spot, Spill: &versprei.Spill{After: d.after().String()}, Tolerations: o.toleration()},
 			},
 			Enforcement: versprei.EnforcementRequired, Rebalance: versprei.RebalanceEvict,

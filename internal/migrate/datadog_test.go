@@ -31,7 +31,7 @@ func workload(t *testing.T, annotations string) *unstructured.Unstructured {
 	return object(t, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, labels: {autoscaling.datadoghq.com/spot-enabled: "true"}, annotations: {`+annotations+`}}}`)
 }
 
-var options = Options{OnDemand: Label{"type", "od"}, Spot: Label{"type", "spot"}, Namespace: "shop"}
+var options = Options{OnDemand: Label{Key: "type", Value: "od"}, Spot: Label{Key: "type", Value: "spot"}, Namespace: "shop"}
 
 const percentage = `{name: DD_AUTOSCALING_CLUSTER_SPOT_PERCENTAGE, value: "60"}`
 

@@ -36,3 +36,23 @@ func BenchmarkClaims(b *testing.B) {
 		})
 	}
 }
+
+// The decision about a pod by a strategy of two pools, with the patch: by labels, and where one pool is what the other is not.
+func BenchmarkExpressions(b *testing.B) {
+	for name, strategy := range map[string]string{"labels": "spot=false,weight=20:spot=true,weight=80", "expressions": "!spot,weight=20:spot=true,weight=80"} {
+		b.Run(name, func(b *testing.B) {
+			f, _ := newFeature(manifests.New(world.Objects{}))
+			p := pod("ReplicaSet", strategy)
+			b.ReportAllocs()
+			for b.Loop() {
+				d, err := f.Decide(b.Context(), feature.Request{Namespace: "ns", Pod: p, DryRun: true})
+				if err != nil || d.Pool == nil {
+					b.Fatal(d, err)
+				}
+				if _, err := podpatch.Diff(p, d.Pod).JSON(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
