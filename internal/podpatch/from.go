@@ -1,6 +1,8 @@
 package podpatch
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -34,7 +36,10 @@ func FromPod(pod *corev1.Pod) *Pod {
 	}
 	for i := range pod.Spec.Volumes {
 		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
-			out.Spec.Volumes = append(out.Spec.Volumes, Volume{&ClaimVolume{claim.ClaimName}})
+			out.Spec.Volumes = append(out.Spec.Volumes, Volume{Name: pod.Spec.Volumes[i].Name, PersistentVolumeClaim: &ClaimVolume{claim.ClaimName}})
+		}
+		if inFiles(&pod.Spec.Volumes[i]) {
+			out.Spec.Volumes = append(out.Spec.Volumes, Volume{Name: pod.Spec.Volumes[i].Name, DownwardAPI: true})
 		}
 	}
 	if pod.Spec.RuntimeClassName != nil {
@@ -49,12 +54,29 @@ func FromPod(pod *corev1.Pod) *Pod {
 	return out
 }
 
+// inFiles reports whether files of a volume have resources of a container.
+func inFiles(v *corev1.Volume) bool {
+	has := func(f corev1.DownwardAPIVolumeFile) bool { return f.ResourceFieldRef != nil }
+	if v.DownwardAPI != nil && slices.ContainsFunc(v.DownwardAPI.Items, has) {
+		return true
+	}
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
+		return p.DownwardAPI != nil && slices.ContainsFunc(p.DownwardAPI.Items, has)
+	})
+}
+
 func fromContainers(list []corev1.Container) []Container {
 	var out []Container
 	for i := range list {
 		c := Container{Name: list[i].Name, Resources: fromResources(&list[i].Resources)}
 		if list[i].RestartPolicy != nil {
 			c.RestartPolicy = *list[i].RestartPolicy
+		}
+		for j := range list[i].Env {
+			if from := list[i].Env[j].ValueFrom; from != nil && from.ResourceFieldRef != nil {
+				ref := from.ResourceFieldRef
+				c.Env = append(c.Env, EnvVar{Index: j, Name: list[i].Env[j].Name, Ref: ResourceRef{ref.ContainerName, ref.Resource, Quantity(ref.Divisor.String())}})
+			}
 		}
 		out = append(out, c)
 	}

@@ -90,6 +90,47 @@ func (a *Affinity) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	})
 }
 
+// ofResources is in the JSON of what refers to a resource of a container.
+var ofResources = []byte(`"resourceFieldRef"`)
+
+// HasResources is whether a part of a pod refers to resources of a container.
+type HasResources bool
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (h *HasResources) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	value, err := dec.ReadValue()
+	*h = HasResources(bytes.Contains(value, ofResources))
+	return err
+}
+
+// EnvOfResources are the entries of a container's environment that refer to resources of a container. Few pods have any, so the others are
+// not decoded.
+type EnvOfResources []EnvVar
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (l *EnvOfResources) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	value, err := dec.ReadValue()
+	if err != nil || !bytes.Contains(value, ofResources) {
+		return err
+	}
+	var all List[struct {
+		Name      string `json:"name"`
+		ValueFrom *struct {
+			Ref *ResourceRef `json:"resourceFieldRef"`
+		} `json:"valueFrom"`
+	}]
+	if err := json.Unmarshal(value, &all, dec.Options()); err != nil {
+		return err
+	}
+	*l = nil
+	for i := range all {
+		if from := all[i].ValueFrom; from != nil && from.Ref != nil {
+			*l = append(*l, EnvVar{Index: i, Name: all[i].Name, Ref: *from.Ref})
+		}
+	}
+	return nil
+}
+
 // decodeList decodes a list of at most so many items.
 func decodeList[L ~[]T, T any](dec *jsontext.Decoder, most int, l *L) error {
 	return decodeItems(dec, most, '[', *l != nil, func() { *l = L{} }, func() error {

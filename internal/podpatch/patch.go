@@ -223,6 +223,11 @@ func diffList[T any](d *differ, path string, before, after []T) {
 func (d *differ) containers(path string, before, after []Container) {
 	for i := range after {
 		d.resources(path+strconv.Itoa(i)+"/resources", before[i].Resources, after[i].Resources)
+		for _, e := range after[i].Env {
+			if e.Value != nil {
+				d.add("replace", path+strconv.Itoa(i)+"/env/"+strconv.Itoa(e.Index), corev1.EnvVar{Name: e.Name, Value: *e.Value})
+			}
+		}
 	}
 }
 

@@ -87,7 +87,11 @@ type Spec struct {
 
 // Volume is the part of a pod's volume that Stowage reads.
 type Volume struct {
+	Name                  string       `json:"name"`
 	PersistentVolumeClaim *ClaimVolume `json:"persistentVolumeClaim"`
+	// DownwardAPI and Projected say whether files of the volume have resources of a container.
+	DownwardAPI HasResources `json:"downwardAPI"`
+	Projected   HasResources `json:"projected"`
 }
 
 // ClaimVolume names a PersistentVolumeClaim.
@@ -118,6 +122,24 @@ type Container struct {
 	Name          string                        `json:"name"`
 	RestartPolicy corev1.ContainerRestartPolicy `json:"restartPolicy"`
 	Resources     *Resources                    `json:"resources"`
+	// Env are the entries of the environment that have resources of a container.
+	Env EnvOfResources `json:"env"`
+}
+
+// EnvVar is an entry of a container's environment that has a resource of a container.
+type EnvVar struct {
+	Index int // in the container's list
+	Name  string
+	Ref   ResourceRef
+	// Value is what is written in place of the reference, or nil.
+	Value *string
+}
+
+// ResourceRef names a resource of a container, such as limits.cpu.
+type ResourceRef struct {
+	ContainerName string   `json:"containerName"`
+	Resource      string   `json:"resource"`
+	Divisor       Quantity `json:"divisor"`
 }
 
 // Resources are the resource entries of a container or of a whole pod.
@@ -212,6 +234,7 @@ func cloneContainers(list []Container) []Container {
 	list = slices.Clone(list)
 	for i := range list {
 		list[i].Resources = list[i].Resources.clone()
+		list[i].Env = slices.Clone(list[i].Env)
 	}
 	return list
 }
@@ -337,6 +360,9 @@ func FreeAnnotations(annotations map[string]string) int {
 // CheckItems reports a pod that would take too long to look at.
 func (p *Pod) CheckItems() error {
 	n := len(p.Metadata.OwnerReferences) + len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.Tolerations) + len(p.Spec.TopologySpreadConstraints) + len(p.Spec.Volumes)
+	for ctr := range p.AllContainers() {
+		n += len(ctr.Env)
+	}
 	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		if required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			for i := range required.NodeSelectorTerms {

@@ -118,6 +118,7 @@ func (v *visiting) workload(ctx context.Context, w *Workload) error {
 	if !found {
 		v.warn(w, fmt.Sprintf("RuntimeClass %q is not in the input; its overhead and scheduling are left out", *w.template.Spec.RuntimeClassName))
 	}
+	v.warnOfAutoscalers(w)
 	some := false
 	for pod := range w.pods(replicas, nodes) {
 		some = true

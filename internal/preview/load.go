@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -31,6 +33,7 @@ import (
 type Inputs struct {
 	Workloads      []Workload
 	RuntimeClasses []nodev1.RuntimeClass
+	autoscalers    []autoscaler
 	Objects        world.Objects
 	// Warnings are about single inputs.
 	Warnings []string
@@ -159,7 +162,7 @@ var decoder = serializer.NewCodecFactory(scheme, serializer.EnableStrict).Univer
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := errors.Join(
-		corev1.AddToScheme(s), appsv1.AddToScheme(s), batchv1.AddToScheme(s), nodev1.AddToScheme(s), schedulingv1.AddToScheme(s),
+		corev1.AddToScheme(s), appsv1.AddToScheme(s), batchv1.AddToScheme(s), nodev1.AddToScheme(s), schedulingv1.AddToScheme(s), autoscalingv1.AddToScheme(s), autoscalingv2.AddToScheme(s),
 		stowage.AddToScheme(s), versprei.AddToScheme(s), flexdaemonsets.AddToScheme(s),
 	); err != nil {
 		panic(err) // only a program that is wrong in itself gets here

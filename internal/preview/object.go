@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -37,6 +39,12 @@ func (l *loader) object(at source, where string, obj object) {
 		l.takeOther(at, o, func() { l.in.RuntimeClasses = append(l.in.RuntimeClasses, *o) })
 	case *schedulingv1.PriorityClass:
 		l.takeOther(at, o, func() { in.PriorityClasses = append(in.PriorityClasses, o.Name) })
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		l.home(&o.Namespace)
+		l.scales(at, o)
+	case *autoscalingv1.HorizontalPodAutoscaler:
+		l.home(&o.Namespace)
+		l.scales(at, o)
 	case *corev1.Node:
 		l.takeOther(at, o, func() { in.Nodes = append(in.Nodes, *o) })
 	case *versprei.PodDistributor, *stowage.SpreadPolicy, *stowage.ClusterSpreadPolicy, *flexdaemonsets.FlexDaemonsetTemplate:
@@ -45,6 +53,21 @@ func (l *loader) object(at source, where string, obj object) {
 		if w, known := newWorkload(obj); known {
 			l.workload(at, w, obj)
 		}
+	}
+}
+
+// scales takes a HorizontalPodAutoscaler, if it scales by utilization.
+func (l *loader) scales(at source, obj object) {
+	var a autoscaler
+	var is bool
+	switch o := obj.(type) {
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		a, is = byUtilization(o)
+	case *autoscalingv1.HorizontalPodAutoscaler:
+		a, is = byUtilizationV1(o)
+	}
+	if is {
+		l.takeOther(at, obj, func() { l.in.autoscalers = append(l.in.autoscalers, a) })
 	}
 }
 
@@ -150,5 +173,5 @@ func (l *loader) home(namespace *string) {
 var kindsOfInterest = []string{
 	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
 	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor", "FlexDaemonsetTemplate",
-	"SpreadPolicy", "ClusterSpreadPolicy", "PriorityClass",
+	"SpreadPolicy", "ClusterSpreadPolicy", "PriorityClass", "HorizontalPodAutoscaler",
 }

@@ -22,6 +22,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -117,6 +118,29 @@ func TestDocumentedPeerPod(t *testing.T) {
 		err := n.Get(t.Context(), client.ObjectKeyFromObject(&got), &got)
 		return got.Status.Phase == corev1.PodRunning, err
 	})
+}
+
+// What a container reads of its own size is the VM's, and not the node's.
+func TestPeerPodEnvironment(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	p := pod().Container("app", "cpu=1,memory=2Gi", "cpu=2,memory=4Gi").Container("plain", "", "").Obj()
+	p.Namespace = n.Namespace
+	ref := func(name, container, what, divisor string) corev1.EnvVar {
+		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: container, Resource: what, Divisor: resource.MustParse(divisor)}}}
+	}
+	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "OTHER", Value: "x"}, ref("GOMEMLIMIT", "", "limits.memory", "0"), ref("GOMAXPROCS", "app", "limits.cpu", "1"), ref("MEM", "", "requests.memory", "1Mi")}
+	p.Spec.Containers[1].Env = []corev1.EnvVar{ref("CPU", "", "limits.cpu", "1m")}
+	p.Spec.Volumes = []corev1.Volume{{Name: "podinfo", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+		Items: []corev1.DownwardAPIVolumeFile{{Path: "cpu", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "app", Resource: "limits.cpu", Divisor: resource.MustParse("1m")}}},
+	}}}}
+	must(t, n.Create(t.Context(), p))
+	want := [][]corev1.EnvVar{{{Name: "OTHER", Value: "x"}, {Name: "GOMEMLIMIT", Value: "4294967296"}, {Name: "GOMAXPROCS", Value: "2"}, {Name: "MEM", Value: "2048"}}, {{Name: "CPU", Value: "2000"}}}
+	for i := range want {
+		if diff := cmp.Diff(want[i], p.Spec.Containers[i].Env); diff != "" {
+			t.Errorf("container %d (-want +got):\n%s", i, diff)
+		}
+	}
 }
 
 func TestPeerPodShapes(t *testing.T) {

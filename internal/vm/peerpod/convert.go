@@ -45,7 +45,10 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 		}
 	}
 
-	// 3. Take the entries out and ask for one VM instead.
+	// 3. Write out what containers read of their resources.
+	warnings = append(warnings, writeOut(out, now)...)
+
+	// 4. Take the entries out and ask for one VM instead.
 	out.Spec.Resources = nil
 	for ctr := range out.AllContainers() {
 		if ctr.Resources != nil {
