@@ -9,7 +9,12 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/suite"
 )
@@ -39,6 +44,34 @@ func TestFromNoNodes(t *testing.T) {
 		if nodes := p.nodes(t); len(nodes) > firstFit+2 {
 			t.Errorf("pool %s has %d nodes for %d pods; first fit needs %d", p.name, len(nodes), pods, firstFit)
 		}
+	}
+}
+
+// A pool may be what the nodes of another NodePool are not: Karpenter makes nodes for pods that ask for the absence of a label.
+func TestFromNoNodesByExpressions(t *testing.T) {
+	t.Parallel()
+	onDemand := pool{"without-on-demand", "on-demand", "WhenEmpty", "c4"}
+	spot := pool{"without-spot", "spot", "WhenEmpty", "c4"}
+	onDemand.create(t)
+	spot.create(t)
+	const key = "example.com/may-end" // of the nodes of one of them
+	suite.Must(t, suite.Cluster.Client.Patch(t.Context(), spot.object(), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"labels":{%q:"true"}}}}}`, key))))
+	n := suite.NewTenant(t)
+	ours := versprei.NodeRequirement{Key: poolLabel, Operator: corev1.NodeSelectorOpIn, Values: []versprei.LabelValue{versprei.LabelValue(onDemand.name), versprei.LabelValue(spot.name)}}
+	suite.Must(t, n.Create(t.Context(), &versprei.PodDistributor{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"},
+		Spec: versprei.PodDistributorSpec{
+			Target: versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+			Distribution: []versprei.Pool{
+				{Name: "od", Weight: 20, MatchExpressions: []versprei.NodeRequirement{ours, {Key: key, Operator: corev1.NodeSelectorOpDoesNotExist}}, Spill: &versprei.Spill{After: "1m"}},
+				{Name: "spot", Weight: 80, NodeLabel: map[string]versprei.LabelValue{key: "true"}, MatchExpressions: []versprei.NodeRequirement{ours}, Spill: &versprei.Spill{After: "1m"}},
+			},
+		},
+	}))
+	suite.Must(t, n.Create(t.Context(), requests(n.Deployment("web", 50, nil), "500m", "1Gi")))
+	n.Spreads(t, "web", 50, n.Distribution(t, "web"))
+	if od, spot := len(onDemand.nodes(t)), len(spot.nodes(t)); od == 0 || spot == 0 || od > 4 || spot > 8 {
+		t.Errorf("there are %d nodes on demand and %d of spot", od, spot)
 	}
 }
 

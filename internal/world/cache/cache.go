@@ -145,7 +145,7 @@ type Features struct {
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch,roleName=stowage-spread-controllers
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-spread
 // +kubebuilder:rbac:groups=versprei.versprei.io,resources=poddistributors,verbs=list;watch,roleName=stowage-spread
-// +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch,roleName=stowage-spread
+// +kubebuilder:rbac:groups=scheduling.k8s.io,resources=priorityclasses,verbs=get;list;watch,roleName=stowage-spread-webhook
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch,roleName=stowage-sizing
 // +kubebuilder:rbac:groups="",resources=limitranges;resourcequotas,verbs=list;watch,roleName=stowage-sizing
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch,roleName=stowage-sizing
