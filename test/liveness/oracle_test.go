@@ -141,7 +141,7 @@ func (w *world) of(p *corev1.Pod) *workload {
 // unpinned returns the pod as it would be without our pin: with the selector, the tolerations and minDomains of its template.
 func unpinned(p *corev1.Pod, template *corev1.PodTemplateSpec) *corev1.Pod {
 	p = p.DeepCopy()
-	p.Spec.NodeSelector = template.Spec.NodeSelector
+	p.Spec.NodeSelector, p.Spec.Affinity = template.Spec.NodeSelector, template.Spec.Affinity
 	p.Spec.Tolerations = slices.DeleteFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool {
 		return !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !slices.Contains(template.Spec.Tolerations, t)
 	})

@@ -34,6 +34,19 @@ type pool struct {
 	labels       map[string]string
 	base, weight int32
 	tolerations  []versprei.Toleration
+	// byAffinity has the pool ask for the absence of a label, too, which no node has. So its pods are held by their affinity.
+	byAffinity bool
+}
+
+// noNodeHas is a label that no node has.
+const noNodeHas = "liveness-test/no-node-has"
+
+// expressions are what the pool asks for beside its labels.
+func (p *pool) expressions() []versprei.NodeRequirement {
+	if !p.byAffinity {
+		return nil
+	}
+	return []versprei.NodeRequirement{{Key: noNodeHas, Operator: corev1.NodeSelectorOpDoesNotExist}}
 }
 
 // source says how pods are divided: for all workloads of a namespace, or, with a PodDistributor or annotations, for each by itself.
@@ -137,7 +150,7 @@ func (s *source) policySpec() stowage.SpreadPolicySpec {
 	}
 	for _, p := range s.pools {
 		spec.Pools = append(spec.Pools, stowage.PolicyPool{
-			Name: p.name, NodeSelector: values(p.labels), Base: p.base, Weight: p.weight, Spill: s.spillSpec(), Tolerations: p.tolerations,
+			Name: p.name, NodeSelector: values(p.labels), MatchExpressions: p.expressions(), Base: p.base, Weight: p.weight, Spill: s.spillSpec(), Tolerations: p.tolerations,
 		})
 	}
 	return spec
@@ -179,7 +192,7 @@ func (s *source) distribute(t *testing.T, n *suite.Tenant, w client.Object, kind
 		}
 		for _, p := range s.pools {
 			pd.Spec.Distribution = append(pd.Spec.Distribution, versprei.Pool{
-				Name: p.name, NodeLabel: values(p.labels), Base: p.base, Weight: p.weight, Spill: s.spillSpec(), Tolerations: p.tolerations,
+				Name: p.name, NodeLabel: values(p.labels), MatchExpressions: p.expressions(), Base: p.base, Weight: p.weight, Spill: s.spillSpec(), Tolerations: p.tolerations,
 			})
 		}
 		suite.Must(t, n.Create(t.Context(), pd))
@@ -194,6 +207,9 @@ func (s *source) annotations() map[string]string {
 		part := fmt.Sprintf("base=%d,weight=%d", p.base, p.weight)
 		for _, key := range slices.Sorted(maps.Keys(p.labels)) {
 			part = key + "=" + p.labels[key] + "," + part
+		}
+		if p.byAffinity {
+			part = "!" + noNodeHas + "," + part
 		}
 		parts = append(parts, part)
 	}

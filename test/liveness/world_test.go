@@ -70,7 +70,7 @@ func (w *world) poolsAreZones() {
 		zones = append(zones, "none")
 	}
 	for _, zone := range zones {
-		w.source.pools = append(w.source.pools, pool{name: "in-" + zone, labels: ofZone(w.Tenant, zone), weight: 1 + w.Int32N(4)})
+		w.source.pools = append(w.source.pools, pool{name: "in-" + zone, labels: ofZone(w.Tenant, zone), weight: 1 + w.Int32N(4), byAffinity: w.seed%3 == 0})
 		if zone != "none" {
 			w.cellNodes("od", zone)
 			w.cellNodes("spot", zone)
@@ -94,7 +94,7 @@ func (w *world) poolsHaveNodes() {
 		names = append(names, "void")
 	}
 	for i, name := range names {
-		p := pool{name: name, labels: ofPool(w.Tenant, name), weight: 1 + w.Int32N(4)}
+		p := pool{name: name, labels: ofPool(w.Tenant, name), weight: 1 + w.Int32N(4), byAffinity: w.seed%3 == 0 && i > 0}
 		if i == 0 {
 			p.base = w.Int32N(3)
 		}
