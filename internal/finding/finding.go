@@ -40,6 +40,8 @@ type Values struct {
 	// Evict says that pods of pools with too many are evicted. Preferred says that pods only prefer their pool, and Recreates that pods without a
 	// seat are recreated.
 	Evict, Preferred, Recreates bool
+	// RepairOff says that Stowage leaves the pods as they are, whatever Evict says.
+	RepairOff bool
 	// Paused says that the Deployment is, and OnDelete that the StatefulSet replaces only pods that somebody deletes.
 	Paused, OnDelete bool
 	// VM says that a pod is one of a VM, whose RuntimeClass may choose nodes, too.
@@ -130,14 +132,21 @@ func (f *Finding) rollOut() string {
 
 // orEvict is how else to have Stowage move pods, where it may.
 func (f *Finding) orEvict() string {
-	if f.Evict || f.Kind == "Job" {
+	switch {
+	case f.Kind == "Job", f.RepairOff && !f.Evict: // somebody wants it so
 		return ""
-	}
-	if f.Annotated {
+	case f.RepairOff:
+		return fmt.Sprintf(", or remove the annotation %s, which is %s: then Stowage evicts one pod after the other", stowage.RepairAnnotation, stowage.RepairOff)
+	case f.Evict:
+		return ""
+	case f.Annotated:
 		return fmt.Sprintf(", or set the annotation %s: Evict beside the strategy", stowage.RebalanceAnnotation)
 	}
 	return ", or set rebalance: Evict in " + f.Source
 }
+
+// evicts reports whether Stowage evicts pods of pools with too many.
+func (f *Finding) evicts() bool { return f.Evict && !f.RepairOff && f.Kind != "Job" }
 
 // kept says that something may keep some of the pods where they run.
 func (f *Finding) kept() string {

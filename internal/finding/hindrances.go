@@ -68,6 +68,16 @@ var ofHindrances = map[Reason]row{
 		},
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Objects: "on-demand", Since: "2026-01-02T15:04:05Z"}),
 	},
+	NotAllReady: {
+		means: "Pods are not ready, and no pod that runs is evicted until all are.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%snone is evicted while a pod such as %s is not ready%s", f.tooMany(), f.Other, f.since())
+		},
+		remedy: func(f *Finding) string {
+			return fmt.Sprintf("find out why it is not ready: kubectl -n %s describe pod %s; Stowage goes on by itself once all pods are ready", f.Namespace, f.Other)
+		},
+		example: of(Values{Pool: "spot", Count: 5, Of: 3, Other: "web-1", Since: "2026-01-02T15:04:05Z"}),
+	},
 	RolloutUnfinished: {
 		severity: Passing, means: "Two revisions of a workload have pods, so none is evicted.",
 		sentence: func(f *Finding) string {
@@ -95,7 +105,7 @@ var ofHindrances = map[Reason]row{
 		example: of(Values{Count: 3, Other: "web-1", Objects: "node label type"}),
 	},
 	PodHeld: {
-		means:    "Pods that should be elsewhere stay where they run, because a volume or an annotation holds them.",
+		means:    "Pods that should be elsewhere stay where they run, because a volume, an annotation or their scheduling group holds them.",
 		sentence: func(f *Finding) string { return f.tooMany() + f.Text },
 		remedy:   func(f *Finding) string { return "none is needed; to move them, " + f.rollOut() },
 		example:  of(Values{Pool: "spot", Count: 5, Of: 3, Text: "2 pod(s) that should be elsewhere stay where they run, such as web-1: the annotation karpenter.sh/do-not-disrupt protects it"}),

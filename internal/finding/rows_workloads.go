@@ -70,10 +70,7 @@ var ofWorkloads = map[Reason]row{
 			return text
 		},
 		remedy: func(f *Finding) string {
-			if !f.Evict || f.Kind == "Job" {
-				return f.rollOut() + f.orEvict()
-			}
-			return "wait: Stowage evicts one pod after the other"
+			return ifElse(f.evicts(), "wait: Stowage evicts one pod after the other", f.rollOut()+f.orEvict())
 		},
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Source: "PodDistributor web"}),
 	},
@@ -83,10 +80,7 @@ var ofWorkloads = map[Reason]row{
 			return fmt.Sprintf("%d pod(s) are in a pool that was removed from the strategy", f.Count)
 		},
 		remedy: func(f *Finding) string {
-			if f.Evict && f.Kind != "Job" {
-				return "wait: Stowage evicts one pod after the other"
-			}
-			return f.rollOut() + f.orEvict()
+			return ifElse(f.evicts(), "wait: Stowage evicts one pod after the other", f.rollOut()+f.orEvict())
 		},
 		example: of(Values{Count: 2, Source: "PodDistributor web"}),
 	},

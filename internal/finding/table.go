@@ -57,6 +57,7 @@ const (
 	// Of what keeps pods of a workload from moving.
 	EvictionRefused    = Reason(stowage.HindranceEvictionRefused)
 	NoRoomForRebalance = Reason(stowage.HindranceNoRoom)
+	NotAllReady        = Reason(stowage.HindranceNotReady)
 	RolloutUnfinished  = Reason(stowage.HindranceRollout)
 	RepairInVain       = Reason(stowage.HindranceInVain)
 	PodsChooseNodes    = Reason(stowage.HindrancePinned)

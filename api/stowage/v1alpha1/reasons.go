@@ -109,13 +109,15 @@ const (
 	HindranceEvictionRefused HindranceReason = "EvictionRefused"
 	// HindranceNoRoom: no node has room for the pod's successor.
 	HindranceNoRoom HindranceReason = "NoRoomForRebalance"
+	// HindranceNotReady: pods of the workload are not ready, and none is evicted until all are.
+	HindranceNotReady HindranceReason = "NotAllPodsReady"
 	// HindranceRollout: two revisions of the workload have pods.
 	HindranceRollout HindranceReason = "RolloutUnfinished"
 	// HindranceInVain: the last eviction has won nothing, so the next one waits.
 	HindranceInVain HindranceReason = "RepairHadNoEffect"
 	// HindrancePinned: pods without a seat choose their nodes themselves.
 	HindrancePinned HindranceReason = "PodsChooseNodes"
-	// HindrancePodHeld: a volume or an annotation holds pods where they run.
+	// HindrancePodHeld: a volume, an annotation or their scheduling group holds pods where they run.
 	HindrancePodHeld HindranceReason = "PodHeld"
 )
 

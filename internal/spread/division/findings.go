@@ -155,7 +155,8 @@ func (f *findings) old(h *stowage.Hindrance, over *Pool) bool {
 	case over != nil && h.Pool != "" && h.Pool != over.Name:
 		return true
 	}
-	return over != nil && !f.of.Values.Evict && f.Unseated == 0
+	evicts := f.of.Values.Evict && !f.of.Values.RepairOff
+	return over != nil && !evicts && f.Unseated == 0
 }
 
 // notes adds what else is to be known.

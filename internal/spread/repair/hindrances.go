@@ -101,11 +101,14 @@ func (r *run) hinderBy(owner ledger.Owner, wait time.Duration) {
 // noRemoval is why a plan evicts no pod of a workload that is settled and whose pods are not divided as they should be, or nil. The example is one of
 // its pods, and may be nil.
 func (r *run) noRemoval(ctx context.Context, p *policy.Policy, state *planner.State, plan *planner.Plan, example *corev1.Pod) *stowage.Hindrance {
-	if may := p.Evict && !state.Keep && state.Settled; !may || plan.Distance() == 0 {
+	if !state.Settled || state.Keep || plan.Distance() == 0 || !wouldRemove(state, plan) {
 		return nil
 	}
 	if state.RollingOut {
 		return &stowage.Hindrance{Reason: stowage.HindranceRollout}
+	}
+	if pod := unready(state); pod != "" {
+		return &stowage.Hindrance{Reason: stowage.HindranceNotReady, Pod: pod}
 	}
 	none := &stowage.Hindrance{Reason: stowage.HindranceNoRoom}
 	for i, target := range plan.Targets {
@@ -118,6 +121,24 @@ func (r *run) noRemoval(ctx context.Context, p *policy.Policy, state *planner.St
 		return nil
 	}
 	return none
+}
+
+// wouldRemove reports whether a pod that nothing holds would go in time: because eviction was asked for, or because it has no seat and runs outside
+// the pools, so that its owner is to recreate it.
+func wouldRemove(state *planner.State, plan *planner.Plan) bool {
+	return slices.ContainsFunc(state.Pods, func(pod planner.Pod) bool {
+		return pod.Held == "" && (state.Evict || pod.Seat.Pool < 0) && state.Misplaced(plan, &pod)
+	})
+}
+
+// unready returns the first pod by name that is not ready, or "". The same pod is named each time.
+func unready(state *planner.State) (name string) {
+	for i := range state.Pods {
+		if pod := &state.Pods[i]; !pod.Ready && (name == "" || pod.Name < name) {
+			name = pod.Name
+		}
+	}
+	return name
 }
 
 // fromPool names the pool of a pod's seat, or is "" where it has none.

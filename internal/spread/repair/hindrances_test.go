@@ -126,6 +126,88 @@ func TestHindrances(t *testing.T) {
 	}
 }
 
+// Running pods that stay because of another pod, or because of what they are, have a hindrance. It is over once they may go, and there is none where
+// nothing would go.
+func TestWhyNoneGoes(t *testing.T) {
+	crashing := func(p *corev1.Pod) *corev1.Pod {
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+		return p
+	}
+	grouped := func(p *corev1.Pod) *corev1.Pod {
+		p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("gang")}
+		return p
+	}
+	evict := []string{stowage.RebalanceAnnotation + "=Evict"}
+	for name, tc := range map[string]struct {
+		settings []string
+		pods     []*corev1.Pod
+		want     stowage.HindranceReason // or ""
+		pod      string
+	}{
+		"a pool has too many pods, and one crashes": {
+			settings: evict, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2), crashing(seated("z", "1", 3))}, want: stowage.HindranceNotReady, pod: "z",
+		},
+		"of two that crash, the first": {
+			settings: evict, pods: []*corev1.Pod{crashing(seated("y", "1", 1)), crashing(seated("x", "1", 2)), seated("z", "1", 3)}, want: stowage.HindranceNotReady, pod: "x",
+		},
+		"a pod without a seat is outside the pools, and another one crashes": {
+			pods: []*corev1.Pod{seated("x", "1", 1), crashing(seated("y", "0", 1)), pod("z", "node-none", "", 0, 0)}, want: stowage.HindranceNotReady, pod: "y",
+		},
+		"it crashes itself": {
+			pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "0", 1), crashing(pod("z", "node-none", "", 0, 0))}, want: stowage.HindranceNotReady, pod: "z",
+		},
+		"eviction was not asked for": {pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2), crashing(seated("z", "1", 3))}},
+		"repair is off":              {settings: append(evict, stowage.RepairAnnotation+"=Off"), pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2), crashing(seated("z", "1", 3))}},
+		"all is divided":             {settings: evict, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "0", 1), crashing(seated("z", "1", 2))}},
+		"they belong to a scheduling group": {
+			settings: evict, pods: []*corev1.Pod{grouped(seated("x", "1", 1)), grouped(seated("y", "1", 2)), grouped(seated("z", "1", 3))}, want: stowage.HindrancePodHeld,
+		},
+		"they are held, so that one that crashes is not why": {
+			settings: evict, pods: []*corev1.Pod{grouped(seated("x", "1", 1)), grouped(seated("y", "1", 2)), crashing(grouped(seated("z", "1", 3)))}, want: stowage.HindrancePodHeld,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := workload(3, tc.settings...)
+			for _, p := range tc.pods {
+				objects = append(objects, p)
+			}
+			b := newBench(t, objects...)
+			look := func() []stowage.Hindrance {
+				t.Helper()
+				b.clock.Step(time.Minute)
+				if _, err := b.reconcile(t.Context(), owner); err != nil {
+					t.Fatal(err)
+				}
+				b.clock.Step(hindersAfter + time.Second)
+				return b.Hindrances(owner.Key())
+			}
+			got := look()
+			switch {
+			case tc.want == "" && len(got) == 0:
+				return
+			case tc.want == "" || len(got) != 1 || got[0].Reason != tc.want || got[0].Pod != tc.pod:
+				t.Fatalf("the hindrances are %+v, want %q of pod %q", got, tc.want, tc.pod)
+			case tc.want != stowage.HindranceNotReady:
+				return
+			}
+			for _, p := range tc.pods {
+				p = p.DeepCopy()
+				if err := b.Uncached.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+					t.Fatal(err)
+				}
+				p.Status.Conditions[0].Status = corev1.ConditionTrue
+				if err := b.Uncached.Status().Update(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.see(t)
+			if got := look(); len(got) != 0 {
+				t.Errorf("all are ready, and the hindrances are %+v", got)
+			}
+		})
+	}
+}
+
 // What an earlier leader stored stays until this one has looked at all workloads.
 func TestInheritedHindrances(t *testing.T) {
 	old := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rs"}, Status: stowage.PoolStateStatus{Hindrances: []stowage.Hindrance{{Reason: stowage.HindranceRollout}}, ObservedBy: "former"}}

@@ -202,7 +202,9 @@ func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
 	if !sent {
 		view.Held = cmp.Or(view.Held, "the API server may not ask Stowage about its successor")
 	}
-	s.state.Keep = s.state.Keep || pod.Spec.SchedulingGroup != nil
+	if pod.Spec.SchedulingGroup != nil {
+		view.Held = cmp.Or(view.Held, "it belongs to a scheduling group, and would go alone")
+	}
 	if by, is := placement.Pinned(created, s.policy.Strategy, nodeset.Set{}); is && view.Seat.Pool < 0 {
 		s.pinned = append(s.pinned, pinned{len(s.pods), by})
 	}

@@ -348,7 +348,7 @@ func TestReconcile(t *testing.T) {
 			x.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("gang")}
 			y.Spec.SchedulingGroup = x.Spec.SchedulingGroup
 			return []*corev1.Pod{x, y}
-		}(), lists: 1, distance: 1},
+		}(), lists: 1, events: "PodHeld", distance: 1},
 		"but nobody can tell whether pods with a host port fit": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, pods: withHostPort(seated("x", "1", 1), seated("y", "1", 2)), lists: 1, distance: 1},
 		"but for these, too, Karpenter makes nodes": {replicas: 2, settings: []string{stowage.RebalanceAnnotation + "=Evict"}, edit: func(o []client.Object) {
 			find(o, "node-a").SetLabels(map[string]string{"p": "a", "karpenter.sh/nodepool": "a"})

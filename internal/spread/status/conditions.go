@@ -28,7 +28,7 @@ var reasons = map[finding.Reason]stowage.ConditionReason{
 	finding.Progressing: stowage.ReasonProgressing, finding.OutsidePool: stowage.ReasonOutsidePool, finding.OverTarget: stowage.ReasonOverTarget,
 	finding.PoolRemoved: stowage.ReasonWithoutSeat, finding.WithoutSeat: stowage.ReasonWithoutSeat,
 	finding.EvictionRefused: stowage.ConditionReason(finding.EvictionRefused), finding.NoRoomForRebalance: stowage.ConditionReason(finding.NoRoomForRebalance),
-	finding.RolloutUnfinished: stowage.ConditionReason(finding.RolloutUnfinished), finding.RepairInVain: stowage.ConditionReason(finding.RepairInVain),
+	finding.NotAllReady: stowage.ConditionReason(finding.NotAllReady), finding.RolloutUnfinished: stowage.ConditionReason(finding.RolloutUnfinished), finding.RepairInVain: stowage.ConditionReason(finding.RepairInVain),
 	finding.PodHeld: stowage.ConditionReason(finding.PodHeld), finding.PodsChooseNodes: stowage.ConditionReason(finding.PodsChooseNodes),
 }
 
@@ -42,6 +42,7 @@ func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said sai
 	if said.refused != "" {
 		w.Refused, w.Pods = said.refused, said.pods
 	}
+	w.Values.RepairOff = p.Repair == stowage.RepairOff
 	w.Soft, w.Unsuitable = p.Misfits()
 	status, reason, text := metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have"
 	var notes []string

@@ -80,6 +80,22 @@ func TestBalanced(t *testing.T) {
 			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}},
 			reason: stowage.ReasonOverTarget, text: "pool 0 has 2 pods and should have 1; wait: Stowage evicts one pod after the other",
 		},
+		"too many, and repair is off": {
+			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Repair: stowage.RepairOff}},
+			reason: stowage.ReasonOverTarget, text: "pool 0 has 2 pods and should have 1; " + rollOut,
+		},
+		"too many, and they could be evicted if repair were not off": {
+			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true, Repair: stowage.RepairOff}},
+			reason: stowage.ReasonOverTarget, text: "pool 0 has 2 pods and should have 1; " + rollOut + ", or remove the annotation stowage.dev/repair, which is Off: then Stowage evicts one pod after the other",
+		},
+		"a pool is gone, and repair is off": {
+			pods: append(on("0", 1), on("gone", 1)...), replicas: 3, edit: func(d *divisions.Division) { d.Unseated = 2 }, policy: policy.Policy{Rules: policy.Rules{Evict: true, Repair: stowage.RepairOff}},
+			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) are in a pool that was removed from the strategy; " + rollOut + ", or remove the annotation stowage.dev/repair, which is Off: then Stowage evicts one pod after the other",
+		},
+		"too many, and a pod crashes": {
+			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}}, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindranceNotReady, Pod: "web-1"}}}, reason: "NotAllPodsReady",
+			text: "pool 0 has 2 pods and should have 1: none is evicted while a pod such as web-1 is not ready; find out why it is not ready: kubectl -n ns describe pod web-1; Stowage goes on by itself once all pods are ready",
+		},
 		"too many, and one is held": {
 			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}}, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindrancePodHeld, Message: "one stays"}}}, reason: "PodHeld", text: "pool 0 has 2 pods and should have 1: one stays; none is needed; to move them, " + rollOut,
 		},

@@ -27,7 +27,7 @@ type Pod struct {
 	Ready   bool
 	Running bool // it has a node
 	Volume  bool // it uses a PersistentVolumeClaim, whose volume may be where the pod runs
-	// Held says why a pod with a node must stay there: a volume or an annotation. It is empty if the pod may go.
+	// Held says why a pod must stay: a volume, an annotation, or its scheduling group. It is empty if the pod may go.
 	Held string
 	// VolumeElsewhere says, of a pod without a seat, that its volumes reach no place for one: see [layout.Elsewhere].
 	VolumeElsewhere bool
@@ -77,7 +77,7 @@ type State struct {
 	Settled bool
 	// RollingOut says that another revision of the workload has pods.
 	RollingOut bool
-	// Keep says that no pod may be removed: a Job's have work to lose, and those of a scheduling group belong together.
+	// Keep says that no pod may be removed: a Job's have work to lose.
 	Keep  bool
 	Mode  stowage.Repair
 	Evict bool
