@@ -96,6 +96,14 @@ var ofHindrances = map[Reason]row{
 		remedy:  func(f *Finding) string { return "see the events of the workload, or " + f.rollOut() },
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Text: "2026-01-02T15:14:05Z"}),
 	},
+	UpdateRefused: {
+		means: "The API server refuses to update pods, so that they get no seat, or keep one that is not right.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%sthe API server has refused to give pods such as %s a seat%s: %s", f.tooMany(), f.Other, f.since(), f.Text)
+		},
+		remedy:  always("correct what the message names, such as an admission policy or a webhook, or apply the ClusterRoles of this version again"),
+		example: of(Values{Other: "web-1", Text: `pods "web-1" is forbidden: no label may be added`, Since: "2026-01-02T15:04:05Z"}),
+	},
 	PodsChooseNodes: {
 		means: "Pods have no seat, because they choose their nodes themselves.",
 		sentence: func(f *Finding) string {

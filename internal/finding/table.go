@@ -60,6 +60,7 @@ const (
 	NotAllReady        = Reason(stowage.HindranceNotReady)
 	RolloutUnfinished  = Reason(stowage.HindranceRollout)
 	RepairInVain       = Reason(stowage.HindranceInVain)
+	UpdateRefused      = Reason(stowage.HindranceUpdateRefused)
 	PodsChooseNodes    = Reason(stowage.HindrancePinned)
 	PodHeld            = Reason(stowage.HindrancePodHeld)
 	// Of DaemonSets.

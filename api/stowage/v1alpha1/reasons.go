@@ -115,6 +115,8 @@ const (
 	HindranceRollout HindranceReason = "RolloutUnfinished"
 	// HindranceInVain: the last eviction has won nothing, so the next one waits.
 	HindranceInVain HindranceReason = "RepairHadNoEffect"
+	// HindranceUpdateRefused: the API server refuses to give pods their seat, or their deletion cost.
+	HindranceUpdateRefused HindranceReason = "PodUpdateRefused"
 	// HindrancePinned: pods without a seat choose their nodes themselves.
 	HindrancePinned HindranceReason = "PodsChooseNodes"
 	// HindrancePodHeld: a volume, an annotation or their scheduling group holds pods where they run.

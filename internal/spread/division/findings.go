@@ -110,8 +110,8 @@ func (f *findings) places() {
 	}
 }
 
-// hindrances adds what keeps pods where they are. Over is the pool that has too many, or nil. Pinned are the pods without a seat that choose their nodes
-// themselves, and hindered says that something keeps the others from moving.
+// hindrances adds what keeps pods where they are. Over is the pool that has too many, or nil. Pinned are the pods without a seat that get none, because
+// they choose their nodes themselves or may not be updated, and hindered says that something keeps the others from moving.
 func (f *findings) hindrances(over *Pool) (pinned int64, hindered bool) {
 	misplaced := over != nil || f.Unseated > 0 || f.DomainSurplus() > 0
 	for i := range f.of.Hindrances {
@@ -119,9 +119,17 @@ func (f *findings) hindrances(over *Pool) (pinned int64, hindered bool) {
 		switch {
 		case !misplaced && h.Reason == stowage.HindrancePodHeld:
 			f.text(finding.PodsStay, h.Message) // they are not counted
+		case h.Reason == stowage.HindranceUpdateRefused: // also where only the order of the seats is wrong
+			pinned += h.Count
+			if !f.evicts() {
+				f.hindrance(h, nil)
+				continue
+			}
+			hindered = true // a pod goes only after that
+			f.hindrance(h, over)
 		case !misplaced || f.old(h, over):
 		case h.Reason == stowage.HindrancePinned:
-			pinned = h.Count
+			pinned += h.Count
 			f.hindrance(h, nil)
 		default:
 			hindered = true
@@ -155,9 +163,11 @@ func (f *findings) old(h *stowage.Hindrance, over *Pool) bool {
 	case over != nil && h.Pool != "" && h.Pool != over.Name:
 		return true
 	}
-	evicts := f.of.Values.Evict && !f.of.Values.RepairOff
-	return over != nil && !evicts && f.Unseated == 0
+	return over != nil && !f.evicts() && f.Unseated == 0
 }
+
+// evicts reports whether Stowage evicts pods of pools with too many.
+func (f *findings) evicts() bool { return f.of.Values.Evict && !f.of.Values.RepairOff }
 
 // notes adds what else is to be known.
 func (f *findings) notes() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -121,11 +123,17 @@ func seatWriteOf(pod types.UID, m planner.Move) seatWrite {
 const seatsAtOnce = 8
 
 // seatAll gives seats to pods of one list, as many as the rate that all workloads share allows now. It returns the moves that
-// were written. It returns after what time to go on if pods are left, or if another writer keeps changing one.
+// were written. It returns after what time to go on if pods are left, if another writer keeps changing one, or if the API server refuses one.
 func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy, pods []corev1.Pod, state *planner.State, moves []planner.Move, action string) (done []planner.Move, longest time.Duration, err error) {
 	// 1. Which of them now?
 	var due []planner.Move
+	refused := &refusals{unseated: action == repairAdopt}
 	for _, m := range moves {
+		if wait := r.refusals.Wait(pods[m.Pod].UID, r.Clock.Now()); wait > 0 {
+			longest = max(longest, wait)
+			refused.waiting++
+			continue
+		}
 		if wait := r.seatWrites.Wait(seatWriteOf(pods[m.Pod].UID, m), r.Clock.Now()); wait > 0 {
 			longest = max(longest, wait)
 			continue
@@ -141,21 +149,75 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 	written, errs := make([]bool, len(due)), make([]error, len(due))
 	workqueue.ParallelizeUntil(ctx, seatsAtOnce, len(due), func(i int) {
 		pod := &pods[due[i].Pod]
-		// An error, such as an admission policy's, concerns this pod alone.
+		// An error, such as an admission policy's, may concern this pod alone.
 		written[i], errs[i] = r.seat(ctx, owner, p, pod, due[i], action, writesCost(&state.Pods[due[i].Pod], pod))
 	})
 
 	// 3. What became of them?
 	for i, m := range due {
+		if refuses(errs[i]) {
+			r.refusals.Written(pods[m.Pod].UID, r.Clock.Now())
+			refused.add(&pods[m.Pod], errs[i])
+			errs[i] = nil // it is no fault of ours, and the others go on
+		}
 		if !written[i] {
 			continue
 		}
+		r.refusals.Forget(pods[m.Pod].UID)
 		done = append(done, m)
 		if pod := &pods[m.Pod]; r.seatWrites.Written(seatWriteOf(pod.UID, m), r.Clock.Now()) {
 			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
 		}
 	}
+	r.tellRefusals(owner, refused)
 	return done, longest, errors.Join(errs...)
+}
+
+// refusals are the pods of one list that the API server refuses to update. Unseated says that they have no seat.
+type refusals struct {
+	unseated   bool
+	waiting    int64 // refused before, and not tried now
+	now        int64
+	first, why string // the first pod by name of those that were tried
+}
+
+func (f *refusals) add(pod *corev1.Pod, err error) {
+	if f.now++; f.first == "" || pod.Name < f.first {
+		f.first, f.why = pod.Name, err.Error()
+		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+			f.why = status.Status().Message
+		}
+	}
+}
+
+// tellRefusals notes that the API server refuses to update pods, or that it does not any more. While none was tried, what was noted holds.
+func (r *run) tellRefusals(owner ledger.Owner, f *refusals) {
+	switch {
+	case f.now > 0:
+		h := &stowage.Hindrance{Reason: stowage.HindranceUpdateRefused, Pod: f.first, Message: f.why}
+		if f.unseated {
+			h.Count = f.now + f.waiting
+		}
+		r.noteUnwritten(owner, h)
+		// A process that may not update pods may not be allowed to store that, either.
+		r.Log.Info("the API server refuses to update pods", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", f.first, "pods", f.now, "message", bounded.Text(f.why, mostForeign))
+	case f.waiting == 0:
+		r.noteUnwritten(owner, nil)
+	}
+}
+
+// refuses reports whether an error says that the API server refuses an update, and not that it could not be asked. The code is 500 where a webhook
+// fails that is to allow the update.
+func refuses(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || apierrors.IsServerTimeout(err) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError:
+		return true
+	}
+	return false
 }
 
 // remove evicts the pod that a plan removes, if the budget of the workload and the evictor allow it now.

@@ -114,6 +114,8 @@ type run struct {
 	adoptions *adoptions
 	// seatWrites notices another writer of pods' labels.
 	seatWrites contest.Contest[seatWrite]
+	// refusals are the pods that the API server refuses to update. They are tried less and less often.
+	refusals contest.Contest[types.UID]
 	// hindranceWrites limits how fast hindrances are stored, by namespace. Until unserved, the API server does not know of any.
 	hindranceWrites *fair.Limiter[string]
 	unserved        time.Time

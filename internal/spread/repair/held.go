@@ -205,8 +205,13 @@ func (r *run) forgetHeld(owner ledger.OwnerKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil {
-		h.held, h.elsewhere, h.hindrance, h.pinned = nil, layout.Elsewhere{}, nil, nil
+		h.nothingHinders()
 	}
+}
+
+// nothingHinders forgets what kept pods from moving.
+func (h *history) nothingHinders() {
+	h.held, h.elsewhere, h.hindrance, h.pinned, h.unwritten = nil, layout.Elsewhere{}, nil, nil, nil
 }
 
 // volumesOf returns the node selector terms of each bound volume of a pod, as the API server has them now. Volumes for any node are left out.

@@ -68,6 +68,11 @@ func (r *run) notePinned(owner ledger.Owner, is *stowage.Hindrance) {
 	r.noteHindrance(owner, is, func(h *history) **stowage.Hindrance { return &h.pinned })
 }
 
+// noteUnwritten notes that the API server refuses to update pods of an owner, or that it does not, which is nil.
+func (r *run) noteUnwritten(owner ledger.Owner, is *stowage.Hindrance) {
+	r.noteHindrance(owner, is, func(h *history) **stowage.Hindrance { return &h.unwritten })
+}
+
 func (r *run) noteHindrance(owner ledger.Owner, is *stowage.Hindrance, at func(*history) **stowage.Hindrance) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,7 +212,7 @@ func (h *history) hindrances(now time.Time) (out []stowage.Hindrance) {
 	if h == nil {
 		return nil
 	}
-	for _, one := range []*stowage.Hindrance{h.hindrance, h.pinned} {
+	for _, one := range []*stowage.Hindrance{h.hindrance, h.pinned, h.unwritten} {
 		if one != nil {
 			out = append(out, *one)
 		}
@@ -372,6 +377,7 @@ func (r *run) patchHindrances(ctx context.Context, namespace, name string, is []
 func (r *run) sayHindrance(of world.Object, h *stowage.Hindrance) {
 	reason, ok := map[stowage.HindranceReason]stowage.EventReason{
 		stowage.HindranceEvictionRefused: stowage.EventEvictionRefused, stowage.HindranceNoRoom: stowage.EventNoRoomForRebalance,
+		stowage.HindranceUpdateRefused: stowage.EventReason(stowage.HindranceUpdateRefused),
 	}[h.Reason]
 	if ok {
 		f := finding.OfHindrance(h)

@@ -208,6 +208,101 @@ func TestWhyNoneGoes(t *testing.T) {
 	}
 }
 
+// An update of pods that the API server refuses is a hindrance with its message, and fails no reconciliation. The other pods get their seats, and the
+// pod is tried less and less often.
+func TestRefusedUpdates(t *testing.T) {
+	long := strings.Repeat("é", 2000)
+	for name, tc := range map[string]struct {
+		refuse error
+		only   string // this pod, or all
+		pods   []*corev1.Pod
+		want   string // seats
+		count  int64
+		text   string // the beginning of the message
+		fails  bool
+	}{
+		"an admission policy": {
+			refuse: apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "y", nil), pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0), pod("z", "node-a", "", 0, 0)},
+			want: "1/1 / /", count: 2, text: `Pod "y" is invalid`,
+		},
+		"a missing right": {
+			refuse: apierrors.NewForbidden(corev1.Resource("pods"), "y", errors.New(long)), pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0), pod("z", "node-a", "", 0, 0)},
+			want: "1/1 / /", count: 2, text: `pods "y" is forbidden: é`,
+		},
+		"a webhook refuses one pod": {
+			refuse: apierrors.NewBadRequest("admission webhook denied the request"), only: "y", pods: []*corev1.Pod{seated("x", "1", 1), pod("y", "node-a", "", 0, 0), pod("z", "node-a", "", 0, 0)},
+			want: "1/1 / 0/2", count: 1, text: "admission webhook denied",
+		},
+		"a webhook is down": {
+			refuse: apierrors.NewInternalError(errors.New("failed calling webhook")), pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "0", 1), seated("z", "1", 3)},
+			want: "1/1 0/1 1/3", text: "Internal error occurred: failed calling webhook",
+		},
+		"the API server does not answer": {
+			refuse: apierrors.NewServerTimeout(corev1.Resource("pods"), "patch", 1), pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "0", 1), seated("z", "1", 3)},
+			want: "1/1 0/1 1/3", fails: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := workload(3)
+			for _, p := range tc.pods {
+				objects = append(objects, p)
+			}
+			b := newBench(t, objects...)
+			b.refuseUpdates = func(pod string) error {
+				if tc.only != "" && tc.only != pod {
+					return nil
+				}
+				return tc.refuse
+			}
+			for range 60 {
+				b.clock.Step(10 * time.Second)
+				if _, err := b.reconcile(t.Context(), owner); (err != nil) != tc.fails {
+					t.Fatalf("the reconciliation ended with %v", err)
+				}
+				b.see(t)
+				b.tellHindrances(t.Context())
+			}
+			seats := b.seatsNow(t)
+			if got := seats["x"] + " " + seats["y"] + " " + seats["z"]; got != tc.want {
+				t.Errorf("the seats are %q, want %q", got, tc.want)
+			}
+			if tc.fails {
+				return
+			}
+			if n := b.patches.Load(); n > 3*15 {
+				t.Errorf("%d writes in ten minutes", n)
+			}
+			state := b.stored(t)
+			if state == nil || len(state.Status.Hindrances) != 1 {
+				t.Fatalf("stored is %+v", state)
+			}
+			got := state.Status.Hindrances[0]
+			if got.Reason != stowage.HindranceUpdateRefused || got.Count != tc.count || !strings.HasPrefix(got.Message, tc.text) || len(got.Message) > mostForeign {
+				t.Errorf("stored is %+v, want %d pods and %q", got, tc.count, tc.text)
+			}
+			if n := strings.Count(" "+b.noticed()+" ", " PodUpdateRefused "); n != 1 {
+				t.Errorf("%d events", n)
+			}
+			// It is over.
+			b.refuseUpdates = nil
+			for range 40 {
+				b.clock.Step(10 * time.Second)
+				if _, err := b.reconcile(t.Context(), owner); err != nil {
+					t.Fatal(err)
+				}
+				b.see(t)
+			}
+			b.tellHindrances(t.Context())
+			if left := b.stored(t).Status.Hindrances; len(left) != 0 {
+				t.Errorf("stored is %+v after it was over", left)
+			}
+			if seats := b.seatsNow(t); seats["y"] == "/" || seats["z"] == "1/3" || seats["z"] == "/" {
+				t.Errorf("the seats are %v", seats)
+			}
+		})
+	}
+}
+
 // What an earlier leader stored stays until this one has looked at all workloads.
 func TestInheritedHindrances(t *testing.T) {
 	old := &stowage.PoolState{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rs"}, Status: stowage.PoolStateStatus{Hindrances: []stowage.Hindrance{{Reason: stowage.HindranceRollout}}, ObservedBy: "former"}}

@@ -39,8 +39,9 @@ type history struct {
 	// owner is that of the hindrances. Closely says that its pods were read, and what kept them from moving was found.
 	owner   ledger.Owner
 	closely bool
-	// hindrance is what keeps pods from being evicted, and pinned what keeps pods from getting a seat. Either may be nil.
-	hindrance, pinned *stowage.Hindrance
+	// hindrance is what keeps pods from being evicted, and pinned what keeps pods from getting a seat. Unwritten is that the API server refuses to
+	// update pods. Each may be nil.
+	hindrance, pinned, unwritten *stowage.Hindrance
 	// elsewhere are the pods whose volumes are elsewhere, as the last close look found.
 	elsewhere layout.Elsewhere
 	volumes   map[types.UID]volumeHold
@@ -141,6 +142,7 @@ func (r *run) historyOf(owner ledger.OwnerKey) *history {
 // forget drops what is known of workloads that have no pods any more.
 func (r *run) forget(there map[ledger.OwnerKey]bool) {
 	r.seatWrites.ForgetOld(r.Clock.Now())
+	r.refusals.ForgetOld(r.Clock.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for owner, h := range r.history {
@@ -203,7 +205,8 @@ func (r *run) balanced(owner ledger.OwnerKey, records []observed.Pod) {
 		if !slices.ContainsFunc(records, func(r observed.Pod) bool { return r.Node == "" }) {
 			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
-		h.replacing, h.held, h.elsewhere, h.hindrance, h.pinned = false, nil, layout.Elsewhere{}, nil, nil
+		h.replacing = false
+		h.nothingHinders()
 	}
 }
 

@@ -188,6 +188,9 @@ func (r *run) lookClosely(ctx context.Context, t *turn) (reconcile.Result, error
 		r.setReplacing(owner.Key(), false)
 		again = reconcile.Result{}
 	}
+	if len(plan.Adopt)+len(plan.Renumber) == 0 {
+		r.noteUnwritten(owner, nil)
+	}
 	if len(plan.Adopt)+len(plan.Renumber) > 0 || plan.Remove != nil {
 		return r.carryOut(ctx, owner, p, pods, state, &plan)
 	}

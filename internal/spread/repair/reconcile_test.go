@@ -79,7 +79,9 @@ type bench struct {
 	volumes   atomic.Int64
 	forbidden string
 	refuse    error // evictions, if it is set
-	registry  *prometheus.Registry
+	// refuseUpdates refuses to update pods, if it is set.
+	refuseUpdates func(pod string) error
+	registry      *prometheus.Registry
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -120,6 +122,11 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			},
 			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				b.patches.Add(1)
+				if _, is := obj.(*corev1.Pod); is && b.refuseUpdates != nil {
+					if err := b.refuseUpdates(obj.GetName()); err != nil {
+						return err
+					}
+				}
 				return c.Patch(ctx, obj, patch, opts...)
 			},
 			SubResourceGet: testkit.ReplicaSetScale,

@@ -28,12 +28,12 @@ var reasons = map[finding.Reason]stowage.ConditionReason{
 	finding.Progressing: stowage.ReasonProgressing, finding.OutsidePool: stowage.ReasonOutsidePool, finding.OverTarget: stowage.ReasonOverTarget,
 	finding.PoolRemoved: stowage.ReasonWithoutSeat, finding.WithoutSeat: stowage.ReasonWithoutSeat,
 	finding.EvictionRefused: stowage.ConditionReason(finding.EvictionRefused), finding.NoRoomForRebalance: stowage.ConditionReason(finding.NoRoomForRebalance),
-	finding.NotAllReady: stowage.ConditionReason(finding.NotAllReady), finding.RolloutUnfinished: stowage.ConditionReason(finding.RolloutUnfinished), finding.RepairInVain: stowage.ConditionReason(finding.RepairInVain),
+	finding.UpdateRefused: stowage.ConditionReason(finding.UpdateRefused), finding.NotAllReady: stowage.ConditionReason(finding.NotAllReady), finding.RolloutUnfinished: stowage.ConditionReason(finding.RolloutUnfinished), finding.RepairInVain: stowage.ConditionReason(finding.RepairInVain),
 	finding.PodHeld: stowage.ConditionReason(finding.PodHeld), finding.PodsChooseNodes: stowage.ConditionReason(finding.PodsChooseNodes),
 }
 
 // noted are what the condition says of pods beside the first cause.
-var noted = map[finding.Reason]bool{finding.ForeignCost: true, finding.HeldByVolume: true, finding.PodsStay: true, finding.PoolsPreferred: true, finding.PoolUnsuitable: true}
+var noted = map[finding.Reason]bool{finding.UpdateRefused: true, finding.ForeignCost: true, finding.HeldByVolume: true, finding.PodsStay: true, finding.PoolsPreferred: true, finding.PoolUnsuitable: true}
 
 // balanced returns the condition Balanced of a target: whether each pool has the pods that it should have. If not, it has the first cause, with
 // the remedy. What else is to be known of the pods follows.
@@ -46,17 +46,17 @@ func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said sai
 	w.Soft, w.Unsuitable = p.Misfits()
 	status, reason, text := metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have"
 	var notes []string
-	found := d.Findings(w)
+	found, told := d.Findings(w), -1
 	if !d.Balanced() {
 		cause := finding.Finding{Reason: finding.Progressing, Values: finding.Values{Count: d.Replicas, Of: d.Replicas}}
 		surge := d.Even() && len(found) > 0 && found[0].Reason == finding.WithoutSeat // the pods without a seat are beyond the targets
 		if len(found) > 0 && reasons[found[0].Reason] != "" && !surge {
-			cause = found[0]
+			cause, told = found[0], 0
 		}
 		status, reason, text = metav1.ConditionFalse, reasons[cause.Reason], cause.String()
 	}
 	for i := range found {
-		if f := &found[i]; noted[f.Reason] || f.Reason == finding.OverInDomain && status == metav1.ConditionTrue {
+		if f := &found[i]; i != told && noted[f.Reason] || f.Reason == finding.OverInDomain && status == metav1.ConditionTrue {
 			notes = append(notes, "; "+f.String())
 		}
 	}

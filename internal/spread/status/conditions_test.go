@@ -20,6 +20,8 @@ import (
 
 const rollOut = "roll out (kubectl -n ns rollout restart deployment/web)"
 
+const refused = "correct what the message names, such as an admission policy or a webhook, or apply the ClusterRoles of this version again"
+
 // The condition Balanced names the first cause, and what helps.
 func TestBalanced(t *testing.T) {
 	s, err := sequence.Parse("p=a,weight=1:p=b,weight=1")
@@ -95,6 +97,18 @@ func TestBalanced(t *testing.T) {
 		"too many, and a pod crashes": {
 			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}}, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindranceNotReady, Pod: "web-1"}}}, reason: "NotAllPodsReady",
 			text: "pool 0 has 2 pods and should have 1: none is evicted while a pod such as web-1 is not ready; find out why it is not ready: kubectl -n ns describe pod web-1; Stowage goes on by itself once all pods are ready",
+		},
+		"updates of pods are refused": {
+			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Unseated = 1 }, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindranceUpdateRefused, Pod: "web-1", Count: 1, Message: "no"}}}, reason: "PodUpdateRefused",
+			text: "the API server has refused to give pods such as web-1 a seat: no; " + refused,
+		},
+		"so that none is evicted": {
+			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}}, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindranceUpdateRefused, Pod: "web-1", Message: "no"}}}, reason: "PodUpdateRefused",
+			text: "pool 0 has 2 pods and should have 1: the API server has refused to give pods such as web-1 a seat: no; " + refused,
+		},
+		"while all are where they should be": {
+			pods: append(on("0", 1), on("1", 1)...), replicas: 2, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindranceUpdateRefused, Pod: "web-1", Message: "no"}}}, reason: stowage.ReasonBalanced,
+			text: "each pool has the pods that it should have; the API server has refused to give pods such as web-1 a seat: no; " + refused,
 		},
 		"too many, and one is held": {
 			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}}, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindrancePodHeld, Message: "one stays"}}}, reason: "PodHeld", text: "pool 0 has 2 pods and should have 1: one stays; none is needed; to move them, " + rollOut,
