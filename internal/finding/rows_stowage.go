@@ -2,6 +2,8 @@ package finding
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
@@ -42,12 +44,10 @@ var ofStowage = map[Reason]row{
 		example: registration,
 	},
 	MissingRights: {
-		means: "A replica may not read what it needs.",
-		sentence: func(f *Finding) string {
-			return "may not read " + f.Text + ": it decides by what it has read before, or leaves pods as they are"
-		},
-		remedy:  always("apply the ClusterRoles and their bindings of this version again, such as by helm upgrade: docs/reference/permissions.md"),
-		example: Finding{Namespace: "stowage", Kind: "Pod", Name: "stowage-1", Values: Values{Text: "pods, nodes"}},
+		means:    "A replica may not read or write what it has to.",
+		sentence: func(f *Finding) string { return lacking(f.Text) },
+		remedy:   always("apply the ClusterRoles and their bindings of this version again, such as by helm upgrade: docs/reference/permissions.md"),
+		example:  Finding{Namespace: "stowage", Kind: "Pod", Name: "stowage-1", Values: Values{Text: "nodes, patch pods"}},
 	},
 	NotRegistered: {
 		means:    "The API server does not know the webhook.",
@@ -99,6 +99,26 @@ var ofStowage = map[Reason]row{
 		remedy:  always("see why the leader does not seat it: kubectl stowage status; kubectl stowage ungate lets pods through without a seat"),
 		example: Finding{Namespace: "shop", Kind: "Pod", Name: "web-1", Values: Values{Text: "5m", Count: 2}},
 	},
+}
+
+// lacking says what a replica may not do, and what comes of that. The rights to write begin with their verb, and follow those to read.
+func lacking(rights string) string {
+	all := strings.Split(rights, ", ")
+	first := slices.IndexFunc(all, func(right string) bool {
+		verb, _, _ := strings.Cut(right, " ")
+		return slices.Contains([]string{"create", "update", "patch", "delete"}, verb)
+	})
+	if first < 0 {
+		first = len(all)
+	}
+	var out []string
+	if first > 0 {
+		out = append(out, "may not read "+strings.Join(all[:first], ", ")+": it decides by what it has read before, or leaves pods as they are")
+	}
+	if first < len(all) {
+		out = append(out, "may not "+strings.Join(all[first:], ", ")+": what it is to do by that stays undone, and what its reports say may be old")
+	}
+	return strings.Join(out, "; and ")
 }
 
 func describePods(namespace, app string) string {

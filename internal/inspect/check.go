@@ -37,7 +37,8 @@ type Answer struct {
 	Took    time.Duration `json:"tookNanoseconds,omitempty"`
 	// Authenticated says that the replica answers only the API server, which showed a certificate.
 	Authenticated bool `json:"authenticated"`
-	// Lacks are the resources that the replica may not read, and has to.
+	// Lacks are the resources that the replica may not read, and has to, and what it may not do with others, such as patch-pods. Those of the leader are
+	// among them.
 	Lacks []string `json:"lacks,omitempty"`
 	// LeftAlone says why Stowage changes no pod of the namespace, if so.
 	LeftAlone string `json:"leftAlone,omitempty"`
@@ -100,8 +101,9 @@ func probe(namespace, nonce string) *corev1.Pod {
 func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.Pod, a *Answer) error {
 	if a.OK {
 		if len(a.Lacks) > 0 {
-			a.add(finding.Finding{Reason: finding.MissingRights, Namespace: i.Namespace, Kind: "Pod", Name: a.Replica, Values: finding.Values{Text: strings.ReplaceAll(strings.Join(a.Lacks, ", "), "-", " ")}})
+			a.add(i.missingRights(a.Replica, a.Lacks))
 		}
+		i.leaderLacks(ctx, a)
 		answer, err := scope.New(i.live(), i.Namespace).Of(ctx, namespace, &podpatch.Pod{})
 		if err == nil && answer.Mode != stowage.ModeEnforce {
 			a.LeftAlone = answer.Text()
@@ -140,6 +142,18 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 	return nil
 }
 
+// leaderLacks adds what the leader may not do and has to. It is another process than the one that answered where that answers for itself alone.
+func (i *Inspector) leaderLacks(ctx context.Context, a *Answer) {
+	h, r := &Health{}, &Report{}
+	if _, _, err := i.leader(ctx, h, r); err != nil || h.Leader == replicaName(a.Replica) && len(a.Lacks) > 0 {
+		return // it may not be read, or it is known
+	}
+	for _, p := range r.Problems {
+		a.Lacks = append(a.Lacks, strings.Split(strings.ReplaceAll(p.of.Text, " ", "-"), ",-")...)
+		a.Causes = append(a.Causes, p)
+	}
+}
+
 // asks adds that the webhook does not answer now, and what a replica lacks that does. It asks the API server for a pod in a dry run. Where the user
 // may not create pods, it looks at what is behind the webhook's Service.
 func (i *Inspector) asks(ctx context.Context, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) {
@@ -159,7 +173,11 @@ func (i *Inspector) asks(ctx context.Context, registration *admissionregistratio
 	case err != nil:
 		r.Warnings = append(r.Warnings, fmt.Sprintf("whether the webhook answers is not known: %v", err))
 	case a.OK:
-		r.Problems = append(r.Problems, a.Causes...)
+		for _, p := range a.Causes { // the leader's are known from its Lease
+			if !slices.ContainsFunc(r.Problems, func(have Problem) bool { return have.Reason == p.Reason && have.Object == p.Object }) {
+				r.Problems = append(r.Problems, p)
+			}
+		}
 	case !slices.ContainsFunc(a.Causes, func(p Problem) bool { return p.Reason == finding.LeftOut }):
 		for _, p := range a.Causes {
 			if !slices.ContainsFunc(r.Problems, func(have Problem) bool { return have.of == p.of }) {

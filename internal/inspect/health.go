@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/platform/version"
 )
@@ -121,8 +122,16 @@ func (i *Inspector) leader(ctx context.Context, h *Health, r *Report) (leased, m
 	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 	if holder != "" && lease.Spec.RenewTime != nil && i.Clock.Now().Sub(lease.Spec.RenewTime.Time) < duration+slack {
 		h.Leader = holder
+		if _, lacks, ok := strings.Cut(lease.Annotations[stowage.StandingAnnotation], stowage.CheckLacks); ok {
+			r.problem(i.missingRights(holder, strings.Fields(lacks)))
+		}
 	}
 	return true, false, nil
+}
+
+// missingRights is that a replica may not do what it has to.
+func (i *Inspector) missingRights(replica string, lacks []string) finding.Finding {
+	return finding.Finding{Reason: finding.MissingRights, Namespace: i.Namespace, Kind: "Pod", Name: replicaName(replica), Values: finding.Values{Text: strings.ReplaceAll(strings.Join(lacks, ", "), "-", " ")}}
 }
 
 // replicaName is the name of a replica's pod, as far as the replica's identity has it.

@@ -195,6 +195,19 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// standing has the leader write how it stands.
+func standing(t *testing.T, i *Inspector, says string) {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := i.Client.Get(t.Context(), client.ObjectKey{Namespace: i.Namespace, Name: i.Lease}, lease); err != nil {
+		t.Fatal(err)
+	}
+	lease.Annotations = map[string]string{stowage.StandingAnnotation: says}
+	if err := i.Client.Update(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What is wrong is named, with the object and what to do.
 func TestProblems(t *testing.T) {
 	daemonSet := func(template string, edit func(*appsv1.DaemonSet)) *appsv1.DaemonSet {
@@ -266,6 +279,11 @@ func TestProblems(t *testing.T) {
 		"nothing": {},
 		"Stowage is down": {edit: func(i *Inspector) { i.Clock = clocktesting.NewFakePassiveClock(now.Add(time.Minute)) },
 			want: []string{"Lease/stowage-leader: no replica of Stowage leads"}},
+		"its leader lacks rights": {edit: func(i *Inspector) {
+			standing(t, i, "pod/stowage-0_abcde ready 5ms"+stowage.CheckLacks+"nodes create-pods/eviction patch-pods")
+		},
+			want: []string{"Pod/stowage-0: may not read nodes: it decides by what it has read before, or leaves pods as they are; and may not create pods/eviction, patch pods: what it is to do"}},
+		"its leader lacks none":     {edit: func(i *Inspector) { standing(t, i, "pod/stowage-0_abcde ready 5ms") }},
 		"its certificate has ended": {edit: later, want: []string{"Lease/stowage-leader", "MutatingWebhookConfiguration/stowage: its caBundle has no valid certificate"}},
 		"settings that are invalid": {edit: func(i *Inspector) {
 			i.ConfigMap, i.InvalidConfig = "stowage-config", errors.New("LOG_LEVEL: it is loud")

@@ -7,6 +7,8 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -137,8 +139,8 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 		kinds = append(kinds, &corev1.Pod{})
 	}
 	p.rights = &rights{
-		reviews: p.clients.set.AuthorizationV1().SelfSubjectAccessReviews(), clock: p.env.Clock,
-		resources: resourcesOf(kinds, p.mgr.GetScheme(), p.mgr.GetRESTMapper()),
+		reviews: p.clients.set.AuthorizationV1().SelfSubjectAccessReviews(), clock: p.env.Clock, log: p.log.WithName("rights"),
+		needs: slices.Concat(readsOf(kinds, p.mgr.GetScheme(), p.mgr.GetRESTMapper()), writesOf(on)),
 	}
 	if err := worldcache.StartInformers(ctx, p.mgr.GetCache(), on); err != nil {
 		return nil, err
@@ -193,7 +195,7 @@ func (p *process) newCapabilities(ctx context.Context, host *capability.Host) (*
 		all.add(&c.Capability)
 		all.exclude, all.check = c.Exclude, c.Check
 		all.board = &leader.Board{Clock: clock.RealClock{}, Blocked: c.Excluded, Own: func() leader.Standing {
-			return leader.Standing{Ready: p.ready.ready(watchCheck), Lag: c.Lag()}
+			return leader.Standing{Ready: p.ready.ready(watchCheck), Lag: c.Lag(), Lacks: strings.Join(p.rights.found(), " ")}
 		}}
 		if p.Admits() {
 			all.checks[watchCheck] = notBehind(c.Lag, all.board)
@@ -208,6 +210,9 @@ func (p *process) newCapabilities(ctx context.Context, host *capability.Host) (*
 			return nil, err
 		}
 		all.add(c)
+	}
+	if len(all.controllers) > 0 {
+		all.controllers = append(all.controllers, p.rights)
 	}
 	return all, nil
 }

@@ -26,6 +26,7 @@ const freshStanding = 10 * time.Second
 type Standing struct {
 	Ready bool          // it answers reviews well, whatever its watch shows
 	Lag   time.Duration // how far its watch of pods is behind
+	Lacks string        // what it may not do and has to, as `stowage check` has it from a replica of the webhook
 }
 
 // String implements fmt.Stringer.
@@ -34,11 +35,16 @@ func (s Standing) String() string {
 	if s.Ready {
 		text = "ready "
 	}
-	return text + s.Lag.Round(time.Millisecond).String()
+	text += s.Lag.Round(time.Millisecond).String()
+	if s.Lacks != "" {
+		text += stowage.CheckLacks + s.Lacks
+	}
+	return text
 }
 
-// parseStanding reads what a holder wrote. A leader of an older version keeps the text of the leader before it.
+// parseStanding reads what a holder wrote, but for what it lacks. A leader of an older version keeps the text of the leader before it.
 func parseStanding(text, holder string) (Standing, bool) {
+	text, _, _ = strings.Cut(text, stowage.CheckLacks)
 	text, ok := strings.CutPrefix(text, holder+" ")
 	ready, lag, _ := strings.Cut(text, " ")
 	d, err := time.ParseDuration(lag)

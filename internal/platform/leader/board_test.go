@@ -35,6 +35,7 @@ func TestNearerLeader(t *testing.T) {
 		want   bool
 	}{
 		"the leader is ready and nearer":          {[]*coordinationv1.Lease{renewal("b", 1, "b ready 5s"), renewal("b", 2, "b ready 5s")}, 0, true},
+		"it lacks rights":                         {[]*coordinationv1.Lease{renewal("b", 1, "b ready 5s, may not read pods patch-pods"), renewal("b", 2, "b ready 5s, may not read pods patch-pods")}, 0, true},
 		"it is not ready":                         {[]*coordinationv1.Lease{renewal("b", 1, "b unready 5s"), renewal("b", 2, "b unready 5s")}, 0, false},
 		"it is as far behind":                     {[]*coordinationv1.Lease{renewal("b", 1, "b ready 30s"), renewal("b", 2, "b ready 30s")}, 0, false},
 		"it may be as far behind by now":          {[]*coordinationv1.Lease{renewal("b", 1, "b ready 25s"), renewal("b", 2, "b ready 25s")}, 5 * time.Second, false},
