@@ -44,6 +44,11 @@ type Values struct {
 	RepairOff bool
 	// Paused says that the Deployment is, and OnDelete that the StatefulSet replaces only pods that somebody deletes.
 	Paused, OnDelete bool
+	// Partition is that of the StatefulSet: a rollout leaves pods with lower ordinals as they are.
+	Partition int64
+	// NoNodes are the pools that should have pods and have no node, with their labels, and Cordoned those whose nodes are all cordoned. New pods of
+	// them wait, so a rollout would take down pods that run.
+	NoNodes, Cordoned string
 	// VM says that a pod is one of a VM, whose RuntimeClass may choose nodes, too.
 	VM bool
 	// Missing says that the object does not exist.
@@ -118,11 +123,34 @@ func (f *Finding) rollOut() string {
 	if f.Kind == "Job" {
 		return "create the Job again: Stowage evicts none of its pods"
 	}
+	if closed := f.closed(); closed != "" {
+		return closed + "; then " + f.restart()
+	}
+	return f.restart()
+}
+
+// closed is what to do first where a pool takes no new pods, or "".
+func (f *Finding) closed() string {
+	wait := ifElse(f.Preferred, "", ", so that new pods wait unless a node autoscaler makes one")
+	switch {
+	case f.NoNodes != "":
+		return fmt.Sprintf("first correct the labels of pool %s, or add nodes with them: no node has them%s", f.NoNodes, wait)
+	case f.Cordoned != "":
+		return fmt.Sprintf("first kubectl uncordon nodes of pool %s, or add others: all are cordoned%s", f.Cordoned, wait)
+	}
+	return ""
+}
+
+// restart is how to roll out.
+func (f *Finding) restart() string {
 	if f.Paused {
 		return fmt.Sprintf("resume the Deployment (kubectl -n %[1]s rollout resume deployment/%[2]s), and roll out", f.Namespace, f.Name)
 	}
 	if f.OnDelete {
 		return "delete its pods one after the other, because its update strategy is OnDelete"
+	}
+	if f.Partition > 0 {
+		return fmt.Sprintf("set the partition of the StatefulSet to 0, because with %d a rollout leaves pods with lower ordinals as they are, and roll out (kubectl -n %s rollout restart statefulset/%s)", f.Partition, f.Namespace, f.Name)
 	}
 	if f.Kind == "Deployment" || f.Kind == "StatefulSet" {
 		return fmt.Sprintf("roll out (kubectl -n %s rollout restart %s/%s)", f.Namespace, strings.ToLower(f.Kind), f.Name)

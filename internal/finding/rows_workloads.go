@@ -57,7 +57,9 @@ var ofWorkloads = map[Reason]row{
 		sentence: func(f *Finding) string {
 			return fmt.Sprintf("%d pod(s) are outside the pool of their seat", f.Count) + ifElse(f.Preferred, ", as enforcement Preferred allows", ": the labels of pools or nodes, or the order of pools, have changed") + ifElse(f.Text == "", "", ", "+f.Text)
 		},
-		remedy:  func(f *Finding) string { return ifElse(f.Preferred, "make room in the pool, and ", "") + f.rollOut() },
+		remedy: func(f *Finding) string {
+			return ifElse(f.Preferred && f.closed() == "", "make room in the pool, and ", "") + f.rollOut()
+		},
 		example: of(Values{Count: 2}),
 	},
 	OverTarget: {

@@ -5,7 +5,9 @@
 package division
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/nodeset"
@@ -309,6 +311,25 @@ func (d *Division) DomainSurplus() int64 {
 		}
 		return n
 	})
+}
+
+// Closed names the pools that should have pods and have no node, with their labels, and those whose nodes are all cordoned. What it is given tells of
+// the nodes of a pool whether there are any, and whether one takes new pods.
+func (d *Division) Closed(nodes func(nodeset.Set) (there, open bool)) (none, cordoned string) {
+	var names, closed []string
+	for i := range d.Pools {
+		pool := &d.Pools[i]
+		if pool.Target == 0 || pool.Removed {
+			continue
+		}
+		switch there, open := nodes(pool.Nodes); {
+		case !there:
+			names = append(names, fmt.Sprintf("%s (%s)", pool.Name, pool.Nodes))
+		case !open:
+			closed = append(closed, pool.Name)
+		}
+	}
+	return strings.Join(names, " and "), strings.Join(closed, " and ")
 }
 
 // Even reports whether each pool has as many pods as it should have.

@@ -1,6 +1,7 @@
 package division
 
 import (
+	gocmp "cmp"
 	"slices"
 	"testing"
 	"time"
@@ -136,6 +137,20 @@ func TestRemovedPool(t *testing.T) {
 	}
 }
 
+// Pools that should have pods and take none are named: those without a node, with their labels, and those whose nodes are all cordoned.
+func TestClosed(t *testing.T) {
+	s := parse(t, "p=a,weight=1:p=b,weight=1:p=c,weight=1:p=d,weight=0")
+	var d Division
+	d.AddPods(s, append(in("0", 3), in("gone", 1)...))
+	addTargets(&d, s, 3)
+	none, cordoned := d.Closed(func(of nodeset.Set) (there, open bool) {
+		return of.Has(map[string]string{"p": "a"}) || of.Has(map[string]string{"p": "b"}), of.Has(map[string]string{"p": "a"})
+	})
+	if none != "2 (p=c)" || cordoned != "1" {
+		t.Errorf("without nodes is %q, and cordoned is %q", none, cordoned)
+	}
+}
+
 // Findings come in the order in which they matter: what has to end first, where pods are, and what else is to be known.
 func TestFindings(t *testing.T) {
 	s := parse(t, "p=a,weight=1:p=b,weight=1")
@@ -146,6 +161,7 @@ func TestFindings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pods     []Pod
 		replicas int64
+		kind     string // or a Deployment
 		edit     func(*Division, *Workload)
 		balanced bool
 		want     []finding.Reason
@@ -168,6 +184,15 @@ func TestFindings(t *testing.T) {
 		"what kept them there, and nobody evicts any more": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
 			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceEvictionRefused}}
 		}, want: []finding.Reason{finding.OverTarget}},
+		"updates are refused, and a pod has no seat": {pods: in("0", 1), replicas: 2, edit: func(d *Division, w *Workload) {
+			d.Unseated, w.Hindrances = 1, []stowage.Hindrance{{Reason: stowage.HindranceUpdateRefused, Count: 1}}
+		}, want: []finding.Reason{finding.UpdateRefused}},
+		"updates are refused, and nobody evicts": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
+			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceUpdateRefused}}
+		}, want: []finding.Reason{finding.UpdateRefused, finding.OverTarget}},
+		"one crashes, and repair is off": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
+			w.Values.Evict, w.Values.RepairOff, w.Hindrances = true, true, []stowage.Hindrance{{Reason: stowage.HindranceNotReady}}
+		}, want: []finding.Reason{finding.OverTarget}},
 		"what kept pods of another pool": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
 			w.Values.Evict = true
 			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceEvictionRefused, Pool: "1"}}
@@ -187,14 +212,14 @@ func TestFindings(t *testing.T) {
 			var d Division
 			d.AddPods(s, tc.pods)
 			addTargets(&d, s, tc.replicas)
-			w := &Workload{Namespace: "ns", Kind: "Deployment", Name: "web", Pods: tc.replicas, Adopted: map[string]int64{"0": 1}, Staying: 2}
+			w := &Workload{Namespace: "ns", Kind: gocmp.Or(tc.kind, "Deployment"), Name: "web", Pods: tc.replicas, Adopted: map[string]int64{"0": 1}, Staying: 2}
 			if tc.edit != nil {
 				tc.edit(&d, w)
 			}
 			var got []finding.Reason
 			for _, f := range d.Findings(w) {
 				got = append(got, f.Reason)
-				if f.Object() != "Deployment/web" || f.Namespace != "ns" {
+				if f.Object() != w.Kind+"/web" || f.Namespace != "ns" {
 					t.Errorf("%s is about %s in %s", f.Reason, f.Object(), f.Namespace)
 				}
 				if f.Reason == finding.OverTarget && (f.Adopted != 1 || f.Pool != "0") || f.Reason == finding.WithoutSeat && f.Staying != 2 {

@@ -36,8 +36,8 @@ var reasons = map[finding.Reason]stowage.ConditionReason{
 var noted = map[finding.Reason]bool{finding.UpdateRefused: true, finding.ForeignCost: true, finding.HeldByVolume: true, finding.PodsStay: true, finding.PoolsPreferred: true, finding.PoolUnsuitable: true}
 
 // balanced returns the condition Balanced of a target: whether each pool has the pods that it should have. If not, it has the first cause, with
-// the remedy. What else is to be known of the pods follows.
-func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said said) (metav1.ConditionStatus, stowage.ConditionReason, string) {
+// the remedy. What else is to be known of the pods follows. What a rollout would do is added only to the findings that are told and may ask for one.
+func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said said, ofRollout func(*finding.Values)) (metav1.ConditionStatus, stowage.ConditionReason, string) {
 	w := &divisions.Workload{Namespace: of.Namespace, Kind: of.Kind, Name: of.Name, Values: p.Values(), Pods: d.Replicas, Stuck: said.stuck, Hindrances: said.hindrances}
 	if said.refused != "" {
 		w.Refused, w.Pods = said.refused, said.pods
@@ -53,12 +53,20 @@ func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said sai
 		if len(found) > 0 && reasons[found[0].Reason] != "" && !surge {
 			cause, told = found[0], 0
 		}
-		status, reason, text = metav1.ConditionFalse, reasons[cause.Reason], cause.String()
+		status, reason, text = metav1.ConditionFalse, reasons[cause.Reason], tell(&cause, ofRollout)
 	}
 	for i := range found {
 		if f := &found[i]; i != told && noted[f.Reason] || f.Reason == finding.OverInDomain && status == metav1.ConditionTrue {
-			notes = append(notes, "; "+f.String())
+			notes = append(notes, "; "+tell(f, ofRollout))
 		}
 	}
 	return status, reason, text + strings.Join(notes, "")
+}
+
+// tell is a finding in words.
+func tell(f *finding.Finding, ofRollout func(*finding.Values)) string {
+	if rollsOut[f.Reason] {
+		ofRollout(&f.Values)
+	}
+	return f.String()
 }

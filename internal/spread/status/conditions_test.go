@@ -2,6 +2,7 @@ package status
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	divisions "github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -44,6 +46,9 @@ func TestBalanced(t *testing.T) {
 		edit     func(*divisions.Division)
 		policy   policy.Policy
 		said     said
+		paused   bool
+		noNodes  string // pools
+		cordoned string
 		reason   stowage.ConditionReason
 		text     string
 	}{
@@ -110,6 +115,22 @@ func TestBalanced(t *testing.T) {
 			pods: append(on("0", 1), on("1", 1)...), replicas: 2, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindranceUpdateRefused, Pod: "web-1", Message: "no"}}}, reason: stowage.ReasonBalanced,
 			text: "each pool has the pods that it should have; the API server has refused to give pods such as web-1 a seat: no; " + refused,
 		},
+		"too many, and the Deployment is paused": {
+			pods: on("0", 2), replicas: 2, paused: true, reason: stowage.ReasonOverTarget,
+			text: "pool 0 has 2 pods and should have 1; resume the Deployment (kubectl -n ns rollout resume deployment/web), and roll out, or set rebalance: Evict in PodDistributor d",
+		},
+		"too many, and no node has the labels of the other pool": {
+			pods: on("0", 2), replicas: 2, noNodes: "1 (p=b)", reason: stowage.ReasonOverTarget,
+			text: "pool 0 has 2 pods and should have 1; first correct the labels of pool 1 (p=b), or add nodes with them: no node has them, so that new pods wait unless a node autoscaler makes one; then " + rollOut + ", or set rebalance: Evict in PodDistributor d",
+		},
+		"too many, and the nodes of the other pool are cordoned": {
+			pods: on("0", 2), replicas: 2, cordoned: "1", reason: stowage.ReasonOverTarget,
+			text: "pool 0 has 2 pods and should have 1; first kubectl uncordon nodes of pool 1, or add others: all are cordoned, so that new pods wait unless a node autoscaler makes one; then " + rollOut + ", or set rebalance: Evict in PodDistributor d",
+		},
+		"a preferred pool has no node": {
+			pods: append(on("0", 1), divisions.Pod{Pool: "1", OnNode: true, Node: map[string]string{"p": "a"}}), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Preferred: true}}, noNodes: "1 (p=b)",
+			reason: stowage.ReasonOutsidePool, text: "1 pod(s) are outside the pool of their seat, as enforcement Preferred allows; first correct the labels of pool 1 (p=b), or add nodes with them: no node has them; then " + rollOut,
+		},
 		"too many, and one is held": {
 			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}}, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindrancePodHeld, Message: "one stays"}}}, reason: "PodHeld", text: "pool 0 has 2 pods and should have 1: one stays; none is needed; to move them, " + rollOut,
 		},
@@ -146,11 +167,20 @@ func TestBalanced(t *testing.T) {
 				tc.edit(&d)
 			}
 			tc.policy.Source, tc.policy.Distributor = "PodDistributor d", &versprei.PodDistributor{}
-			status, reason, text := balanced(world.Object{Namespace: "ns", Ref: world.Ref{Kind: "Deployment", Name: "web"}}, &tc.policy, &d, tc.said)
+			status, reason, text := balanced(world.Object{Namespace: "ns", Ref: world.Ref{Kind: "Deployment", Name: "web"}}, &tc.policy, &d, tc.said, func(v *finding.Values) { v.Paused, v.NoNodes, v.Cordoned = tc.paused, tc.noNodes, tc.cordoned })
 			if (status == metav1.ConditionTrue) != (tc.reason == stowage.ReasonBalanced) || reason != tc.reason || text != tc.text {
 				t.Errorf("it is %s, %s: %q, want %s: %q", status, reason, text, tc.reason, tc.text)
 			}
 		})
+	}
+}
+
+// What a rollout does is asked for each reason whose remedy is one, of those that the condition tells.
+func TestRollsOut(t *testing.T) {
+	for _, r := range finding.Reasons() {
+		if told := reasons[r] != "" || noted[r] || r == finding.OverInDomain; told && strings.Contains(r.Example().Remedy(), "roll out") && !rollsOut[r] {
+			t.Errorf("the remedy of %s is a rollout", r)
+		}
 	}
 }
 

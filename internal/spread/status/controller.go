@@ -92,11 +92,13 @@ type Run struct {
 	dividedBy map[ledger.OwnerKey]types.NamespacedName
 	// postponed are the statuses that wait to be written, by namespace. Only the reconciler uses it, which has one worker.
 	postponed map[string]map[string]bool
+	// rollouts are what was read of targets for the remedies. Only the reconciler uses it.
+	rollouts map[types.UID]knownRollout
 }
 
 // NewRun returns a run that has no queue yet.
 func (c *Controller) NewRun() *Run {
-	return &Run{Controller: c, pods: map[ledger.OwnerKey]time.Time{}, objects: map[world.Object]time.Time{}, dividedBy: map[ledger.OwnerKey]types.NamespacedName{}, postponed: map[string]map[string]bool{}}
+	return &Run{Controller: c, pods: map[ledger.OwnerKey]time.Time{}, objects: map[world.Object]time.Time{}, dividedBy: map[ledger.OwnerKey]types.NamespacedName{}, postponed: map[string]map[string]bool{}, rollouts: map[types.UID]knownRollout{}}
 }
 
 // Register implements [leader.Controller].

@@ -124,7 +124,7 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 		set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonLeftAlone, "%s: its pods are left alone on purpose", alone)
 		return nil
 	}
-	status, reason, text := balanced(target, p, &division, said)
+	status, reason, text := balanced(target, p, &division, said, r.ofRollout(ctx, target, &division))
 	set(versprei.ConditionBalanced, status, reason, "%s", text)
 	return nil
 }

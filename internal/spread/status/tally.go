@@ -154,7 +154,11 @@ func (t *tally) setConditions(empty []string) {
 		set(stowage.ConditionStalled, metav1.ConditionFalse, stowage.ReasonCounted, "the policy is valid")
 	}
 	if len(empty) > 0 {
-		set(stowage.ConditionNodesFound, metav1.ConditionFalse, stowage.ReasonNoNodes, "no node has the labels of pool %s; its pods wait for one", strings.Join(empty, ", nor of pool "))
+		then := "its pods wait for one"
+		if t.compiled.Preferred {
+			then = "its pods run elsewhere, as enforcement Preferred allows"
+		}
+		set(stowage.ConditionNodesFound, metav1.ConditionFalse, stowage.ReasonNoNodes, "no node has the labels of pool %s; %s", strings.Join(empty, ", nor of pool "), then)
 	} else {
 		set(stowage.ConditionNodesFound, metav1.ConditionTrue, stowage.ReasonFound, "each pool has a node")
 	}
