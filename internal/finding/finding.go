@@ -121,7 +121,7 @@ func (r Reason) Example() *Finding {
 // rollOut is how to have all pods of a workload created again.
 func (f *Finding) rollOut() string {
 	if f.Kind == "Job" {
-		return "create the Job again: Stowage evicts none of its pods"
+		return "let the Job end, or create it again: Stowage evicts none of its pods"
 	}
 	if closed := f.closed(); closed != "" {
 		return closed + "; then " + f.restart()

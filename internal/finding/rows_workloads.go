@@ -76,6 +76,14 @@ var ofWorkloads = map[Reason]row{
 		},
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Source: "PodDistributor web"}),
 	},
+	JobUneven: {
+		severity: Note, means: "A pool has more than its share of the pods of a Job that are left, because others have ended.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("pool %s has %d pods and should have %d of those that are left: pods that have ended are not counted, in whatever pool they were", f.Pool, f.Count, f.Of)
+		},
+		remedy:  always("none is needed: Stowage evicts none of a Job's pods, and divides those that it still creates"),
+		example: Finding{Namespace: "shop", Kind: "Job", Name: "report", Values: Values{Pool: "spot", Count: 3, Of: 1}},
+	},
 	PoolRemoved: {
 		means: "Pods have their seat in a pool that the strategy does not have any more.",
 		sentence: func(f *Finding) string {

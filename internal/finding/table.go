@@ -37,6 +37,7 @@ const (
 	Progressing    Reason = "Progressing"
 	OutsidePool    Reason = "PodsOutsidePool"
 	OverTarget     Reason = "OverTarget"
+	JobUneven      Reason = "JobUneven"
 	PoolRemoved    Reason = "PoolRemoved"
 	WithoutSeat    Reason = "PodsWithoutSeat"
 	NotReady       Reason = "PodsNotReady"

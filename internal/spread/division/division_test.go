@@ -184,6 +184,7 @@ func TestFindings(t *testing.T) {
 		"what kept them there, and nobody evicts any more": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
 			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceEvictionRefused}}
 		}, want: []finding.Reason{finding.OverTarget}},
+		"a pool has more of a Job's pods that are left": {pods: in("0", 2), replicas: 2, kind: "Job", want: []finding.Reason{finding.JobUneven}},
 		"updates are refused, and a pod has no seat": {pods: in("0", 1), replicas: 2, edit: func(d *Division, w *Workload) {
 			d.Unseated, w.Hindrances = 1, []stowage.Hindrance{{Reason: stowage.HindranceUpdateRefused, Count: 1}}
 		}, want: []finding.Reason{finding.UpdateRefused}},

@@ -101,7 +101,11 @@ func (f *findings) places() {
 	}
 	pinned, hindered := f.hindrances(over)
 	if over != nil && !hindered {
-		f.add(finding.OverTarget, func(v *finding.Values) { f.tooMany(v, over) })
+		reason := finding.OverTarget
+		if f.of.Kind == "Job" { // its pods that have ended are not counted, wherever they were
+			reason = finding.JobUneven
+		}
+		f.add(reason, func(v *finding.Values) { f.tooMany(v, over) })
 	}
 	f.count(finding.BeingAdopted, f.of.Adopting)
 	f.count(finding.PoolRemoved, f.Former)

@@ -153,7 +153,11 @@ func (r *run) inOrder(t *turn, plan *planner.Plan) bool {
 
 // reportPlan publishes how far the pods of a workload are from a plan. Missing are those that have no seat.
 func (r *run) reportPlan(t *turn, plan *planner.Plan, missing int64) {
-	r.report(t.owner, t.policy, plan.Distance()+missing+t.outside, plan.DomainSurplus)
+	distance := plan.Distance()
+	if seats.Ref(t.owner).IsJob() { // where its pods ended that are not counted any more, nobody knows, and nothing is to be done
+		distance = int64(plan.Unseated)
+	}
+	r.report(t.owner, t.policy, distance+missing+t.outside, plan.DomainSurplus)
 }
 
 // noteClosely notes that the pods of an owner were read.

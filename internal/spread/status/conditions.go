@@ -26,6 +26,7 @@ func inWords(shortages []spill.Shortage) string {
 var reasons = map[finding.Reason]stowage.ConditionReason{
 	finding.PodsPending: stowage.ReasonPodsPending, finding.PoolExhausted: stowage.ReasonSpilled, finding.NotReached: stowage.ReasonNotReached, finding.PodsRefused: stowage.ConditionReason(finding.PodsRefused),
 	finding.Progressing: stowage.ReasonProgressing, finding.OutsidePool: stowage.ReasonOutsidePool, finding.OverTarget: stowage.ReasonOverTarget,
+	finding.JobUneven:   stowage.ReasonOverTarget,
 	finding.PoolRemoved: stowage.ReasonWithoutSeat, finding.WithoutSeat: stowage.ReasonWithoutSeat,
 	finding.EvictionRefused: stowage.ConditionReason(finding.EvictionRefused), finding.NoRoomForRebalance: stowage.ConditionReason(finding.NoRoomForRebalance),
 	finding.UpdateRefused: stowage.ConditionReason(finding.UpdateRefused), finding.NotAllReady: stowage.ConditionReason(finding.NotAllReady), finding.RolloutUnfinished: stowage.ConditionReason(finding.RolloutUnfinished), finding.RepairInVain: stowage.ConditionReason(finding.RepairInVain),
