@@ -7,6 +7,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -34,5 +35,27 @@ func TestDistanceOfAWorkload(t *testing.T) {
 	b.forget(map[ledger.OwnerKey]bool{old.Key(): true})
 	if got := value(); got != 0 {
 		t.Errorf("%v pods of a workload that is gone", got)
+	}
+}
+
+// A Job whose pods have ended in one pool is not off its target, unless pods have no seat.
+func TestDistanceOfAJob(t *testing.T) {
+	plan := &planner.Plan{Counts: []int64{3, 0}, Targets: []int64{1, 2}}
+	for _, tc := range []struct {
+		kind, group string
+		unseated    int
+		want        float64
+	}{{"Job", "batch/v1", 0, 0}, {"Job", "batch/v1", 2, 2}, {"ReplicaSet", "apps/v1", 0, 2}, {"ReplicaSet", "apps/v1", 2, 4}} {
+		b := newBench(t)
+		plan.Unseated = tc.unseated
+		r := &turn{owner: ledger.Owner{Namespace: "ns", APIVersion: tc.group, Kind: tc.kind, Name: "x", UID: "x"}}
+		b.reportPlan(r, plan, 0)
+		got := 0.0
+		if testutil.CollectAndCount(b.Metrics.distance) > 0 {
+			got = testutil.ToFloat64(b.Metrics.distance)
+		}
+		if got != tc.want {
+			t.Errorf("%s with %d pods without a seat: %v, want %v", tc.kind, tc.unseated, got, tc.want)
+		}
 	}
 }
