@@ -104,6 +104,14 @@ var ofHindrances = map[Reason]row{
 		remedy:  always("correct what the message names, such as an admission policy or a webhook, or apply the ClusterRoles of this version again"),
 		example: of(Values{Other: "web-1", Text: `pods "web-1" is forbidden: no label may be added`, Since: "2026-01-02T15:04:05Z"}),
 	},
+	WebhookNotProven: {
+		means: "Pods without a seat are not recreated, because no later pod has got one from the webhook, which may not be reached.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d pod(s) such as %s have no seat, and none is recreated before the webhook has given one to a later pod, of any workload", f.Count, f.Other)
+		},
+		remedy:  always("see whether the webhook answers: kubectl stowage check; if it does and nothing creates pods, restart a workload with a strategy"),
+		example: of(Values{Count: 3, Other: "web-1"}),
+	},
 	PodsChooseNodes: {
 		means: "Pods have no seat, because they choose their nodes themselves.",
 		sentence: func(f *Finding) string {

@@ -62,6 +62,7 @@ const (
 	RolloutUnfinished  = Reason(stowage.HindranceRollout)
 	RepairInVain       = Reason(stowage.HindranceInVain)
 	UpdateRefused      = Reason(stowage.HindranceUpdateRefused)
+	WebhookNotProven   = Reason(stowage.HindranceUnproven)
 	PodsChooseNodes    = Reason(stowage.HindrancePinned)
 	PodHeld            = Reason(stowage.HindrancePodHeld)
 	// Of DaemonSets.

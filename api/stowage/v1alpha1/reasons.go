@@ -117,6 +117,8 @@ const (
 	HindranceInVain HindranceReason = "RepairHadNoEffect"
 	// HindranceUpdateRefused: the API server refuses to give pods their seat, or their deletion cost.
 	HindranceUpdateRefused HindranceReason = "PodUpdateRefused"
+	// HindranceUnproven: pods without a seat are not recreated, because the webhook has given no later pod a seat.
+	HindranceUnproven HindranceReason = "WebhookNotProven"
 	// HindrancePinned: pods without a seat choose their nodes themselves.
 	HindrancePinned HindranceReason = "PodsChooseNodes"
 	// HindrancePodHeld: a volume, an annotation or their scheduling group holds pods where they run.

@@ -191,6 +191,9 @@ func TestFindings(t *testing.T) {
 		"updates are refused, and nobody evicts": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
 			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceUpdateRefused}}
 		}, want: []finding.Reason{finding.UpdateRefused, finding.OverTarget}},
+		"no later pod came through the webhook": {pods: in("0", 1), replicas: 3, edit: func(d *Division, w *Workload) {
+			d.Unseated, w.Hindrances = 2, []stowage.Hindrance{{Reason: stowage.HindranceUnproven, Count: 2}}
+		}, want: []finding.Reason{finding.WebhookNotProven}},
 		"one crashes, and repair is off": {pods: in("0", 2), replicas: 2, edit: func(_ *Division, w *Workload) {
 			w.Values.Evict, w.Values.RepairOff, w.Hindrances = true, true, []stowage.Hindrance{{Reason: stowage.HindranceNotReady}}
 		}, want: []finding.Reason{finding.OverTarget}},

@@ -115,7 +115,7 @@ func (f *findings) places() {
 }
 
 // hindrances adds what keeps pods where they are. Over is the pool that has too many, or nil. Pinned are the pods without a seat that get none, because
-// they choose their nodes themselves or may not be updated, and hindered says that something keeps the others from moving.
+// they choose their nodes themselves, may not be updated, or would meet a webhook that may not be reached, and hindered says that something keeps the others from moving.
 func (f *findings) hindrances(over *Pool) (pinned int64, hindered bool) {
 	misplaced := over != nil || f.Unseated > 0 || f.DomainSurplus() > 0
 	for i := range f.of.Hindrances {
@@ -132,7 +132,7 @@ func (f *findings) hindrances(over *Pool) (pinned int64, hindered bool) {
 			hindered = true // a pod goes only after that
 			f.hindrance(h, over)
 		case !misplaced || f.old(h, over):
-		case h.Reason == stowage.HindrancePinned:
+		case h.Reason == stowage.HindrancePinned, h.Reason == stowage.HindranceUnproven:
 			pinned += h.Count
 			f.hindrance(h, nil)
 		default:
@@ -164,6 +164,8 @@ func (f *findings) old(h *stowage.Hindrance, over *Pool) bool {
 	switch {
 	case h.Reason == stowage.HindrancePinned:
 		return false
+	case h.Reason == stowage.HindranceUnproven:
+		return f.Unseated == 0
 	case over != nil && h.Pool != "" && h.Pool != over.Name:
 		return true
 	}

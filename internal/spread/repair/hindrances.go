@@ -106,7 +106,13 @@ func (r *run) hinderBy(owner ledger.Owner, wait time.Duration) {
 // noRemoval is why a plan evicts no pod of a workload that is settled and whose pods are not divided as they should be, or nil. The example is one of
 // its pods, and may be nil.
 func (r *run) noRemoval(ctx context.Context, p *policy.Policy, state *planner.State, plan *planner.Plan, example *corev1.Pod) *stowage.Hindrance {
-	if !state.Settled || state.Keep || plan.Distance() == 0 || !wouldRemove(state, plan) {
+	if !state.Settled || state.Keep || plan.Distance() == 0 {
+		return nil
+	}
+	if pods, first := state.Unproven(); min(pods, int64(plan.Unseated)) > 0 { // those beyond all maxima need no seat
+		return &stowage.Hindrance{Reason: stowage.HindranceUnproven, Pod: first, Count: min(pods, int64(plan.Unseated))}
+	}
+	if !wouldRemove(state, plan) {
 		return nil
 	}
 	if state.RollingOut {

@@ -156,6 +156,9 @@ func TestWhyNoneGoes(t *testing.T) {
 		"it crashes itself": {
 			pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "0", 1), crashing(pod("z", "node-none", "", 0, 0))}, want: stowage.HindranceNotReady, pod: "z",
 		},
+		"pods without a seat wait, and no other pod came later": {
+			pods: []*corev1.Pod{pod("x", "", "", 0, 0), pod("y", "", "", 0, 0), pod("z", "node-none", "", 0, 0)}, want: stowage.HindranceUnproven, pod: "x",
+		},
 		"eviction was not asked for": {pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2), crashing(seated("z", "1", 3))}},
 		"repair is off":              {settings: append(evict, stowage.RepairAnnotation+"=Off"), pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "1", 2), crashing(seated("z", "1", 3))}},
 		"all is divided":             {settings: evict, pods: []*corev1.Pod{seated("x", "1", 1), seated("y", "0", 1), crashing(seated("z", "1", 2))}},

@@ -29,7 +29,7 @@ var reasons = map[finding.Reason]stowage.ConditionReason{
 	finding.JobUneven:   stowage.ReasonOverTarget,
 	finding.PoolRemoved: stowage.ReasonWithoutSeat, finding.WithoutSeat: stowage.ReasonWithoutSeat,
 	finding.EvictionRefused: stowage.ConditionReason(finding.EvictionRefused), finding.NoRoomForRebalance: stowage.ConditionReason(finding.NoRoomForRebalance),
-	finding.UpdateRefused: stowage.ConditionReason(finding.UpdateRefused), finding.NotAllReady: stowage.ConditionReason(finding.NotAllReady), finding.RolloutUnfinished: stowage.ConditionReason(finding.RolloutUnfinished), finding.RepairInVain: stowage.ConditionReason(finding.RepairInVain),
+	finding.WebhookNotProven: stowage.ConditionReason(finding.WebhookNotProven), finding.UpdateRefused: stowage.ConditionReason(finding.UpdateRefused), finding.NotAllReady: stowage.ConditionReason(finding.NotAllReady), finding.RolloutUnfinished: stowage.ConditionReason(finding.RolloutUnfinished), finding.RepairInVain: stowage.ConditionReason(finding.RepairInVain),
 	finding.PodHeld: stowage.ConditionReason(finding.PodHeld), finding.PodsChooseNodes: stowage.ConditionReason(finding.PodsChooseNodes),
 }
 

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"testing"
+	"time"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
@@ -79,6 +80,45 @@ func TestMisplaced(t *testing.T) {
 	for in, want := range map[int]bool{at: false, 1 - at: true} {
 		if got := state.Misplaced(&right, &Pod{Seat: first, OwnRank: 1, Domain: in}); got != want {
 			t.Errorf("an ordinal in domain %d of %d would go: %t", in, at, got)
+		}
+	}
+}
+
+// Pods without a seat that would be recreated wait for a later pod that came through the webhook. Others do not wait for that.
+func TestUnproven(t *testing.T) {
+	two := plain(strategy("p=a,weight=1:p=b,weight=1"))
+	named := func(name string, p Pod, edit func(*Pod)) Pod {
+		if p.Name = name; edit != nil {
+			edit(&p)
+		}
+		return p
+	}
+	waits := func(name string, age time.Duration) Pod { return named(name, unseated(NoNode, age), nil) }
+	for name, tc := range map[string]struct {
+		pods  []Pod
+		edit  func(*State)
+		want  int64
+		first string
+	}{
+		"none came later":                  {pods: []Pod{waits("y", 0), waits("x", 0)}, want: 2, first: "x"},
+		"a later one has no seat":          {pods: []Pod{waits("x", time.Minute), named("z", seated(0, 1), nil), waits("y", -time.Second)}, want: 2, first: "x"},
+		"one came later":                   {pods: []Pod{waits("x", time.Second), named("z", seated(0, 1), nil)}},
+		"one of another workload did":      {pods: []Pod{waits("x", time.Minute)}, edit: func(s *State) { s.Reached = begin.Add(time.Hour) }},
+		"one runs outside the pools":       {pods: []Pod{named("x", unseated(OtherNode, 0), nil)}, want: 1, first: "x"},
+		"one runs in a pool":               {pods: []Pod{named("x", unseated(0, 0), nil)}},
+		"one is held":                      {pods: []Pod{named("x", unseated(OtherNode, 0), func(p *Pod) { p.Held = "why" })}},
+		"one had its seat in another pool": {pods: []Pod{named("x", unseated(OtherNode, 0), func(p *Pod) { p.Foreign = true })}},
+		"one is beyond all maxima":         {pods: []Pod{named("x", unseated(OtherNode, 0), func(p *Pod) { p.Full, p.Running = true, true }), waits("y", -time.Hour)}, want: 1, first: "y"},
+		"one is not ours":                  {pods: []Pod{named("x", unseated(OtherNode, 0), func(p *Pod) { p.Ours = false })}},
+		"pods are only adopted":            {pods: []Pod{waits("x", 0)}, edit: func(s *State) { s.Mode = stowage.RepairAdopt }},
+		"they are a Job's":                 {pods: []Pod{waits("x", 0)}, edit: func(s *State) { s.Keep = true }},
+	} {
+		s := State{Layout: two, Pods: tc.pods, Replicas: int64(len(tc.pods)), Settled: true, Mode: stowage.RepairRecreate}
+		if tc.edit != nil {
+			tc.edit(&s)
+		}
+		if n, first := s.Unproven(); n != tc.want || first != tc.first {
+			t.Errorf("%s: %d pods such as %q, want %d such as %q", name, n, first, tc.want, tc.first)
 		}
 	}
 }

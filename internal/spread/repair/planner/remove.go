@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -60,13 +61,8 @@ func (s *State) goesBefore(pod, other *Pod) bool {
 // the workload rolls out, and where the pool of their successor has no room. A pod that came when every pool had its maximum
 // stays where it runs, unless eviction was asked for.
 func (s *State) recreate(p *Plan) *Removal {
-	last := s.lastSeated()
-	if last.IsZero() {
+	if !s.proven() {
 		return nil
-	}
-	// Times are whole seconds. A pod of the same second may be the later one; then its removal helps nothing, and no other follows.
-	if slices.ContainsFunc(s.Pods, func(pod Pod) bool { return s.lacksSeat(&pod) && pod.Created.After(last) }) {
-		return nil // the webhook is not reached, again
 	}
 	ready := !slices.ContainsFunc(s.Pods, func(pod Pod) bool { return !pod.Ready })
 	best := s.first(func(pod *Pod) bool { return s.lacksSeat(pod) && s.mayRecreate(p, pod, ready) }, recreatedBefore)
@@ -77,6 +73,30 @@ func (s *State) recreate(p *Plan) *Removal {
 	r := s.removal(best, Unseated, to)
 	r.NeedsRoom = r.NeedsRoom && ok
 	return r
+}
+
+// proven reports whether the webhook was reached by a pod that is as new as each one without a seat. Otherwise their successors might bypass it, too.
+func (s *State) proven() bool {
+	last := s.lastSeated()
+	// Times are whole seconds. A pod of the same second may be the later one; then its removal helps nothing, and no other follows.
+	return !last.IsZero() && !slices.ContainsFunc(s.Pods, func(pod Pod) bool { return s.lacksSeat(&pod) && pod.Created.After(last) })
+}
+
+// Unproven returns how many pods without a seat would be recreated if the webhook had given a seat to a later pod, and the first of them by name.
+func (s *State) Unproven() (pods int64, first string) {
+	if s.Mode != stowage.RepairRecreate || s.Keep || s.proven() {
+		return 0, ""
+	}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if stays := pod.Held != "" || pod.NodePool >= 0 || pod.Foreign || pod.Full && pod.Running; stays || !s.lacksSeat(pod) {
+			continue
+		}
+		if pods++; first == "" || pod.Name < first {
+			first = pod.Name
+		}
+	}
+	return pods, first
 }
 
 // lastSeated returns when the last pod came that reached the webhook, or zero.
