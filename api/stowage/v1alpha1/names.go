@@ -108,7 +108,8 @@ const (
 	MutatedByValue = "spread-webhook-service"
 )
 
-// StandingAnnotation is, on the Lease of the leader, whether the leader is ready and how far its watch of pods is behind.
+// StandingAnnotation is, on the Lease of the leader, whether the leader is ready, how far its watch of pods is behind, and what it may not do
+// that it has to.
 const StandingAnnotation = "stowage.dev/standing"
 
 // BlocklistAnnotation is, on the Lease of the leader, the namespaces that are blocked as it runs: while the ConfigMap stowage-config

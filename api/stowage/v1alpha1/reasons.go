@@ -48,6 +48,8 @@ const (
 	EventEvictionRefused EventReason = "EvictionRefused"
 	// EventNoRoomForRebalance: no node has room for the successor of a pod that is to move.
 	EventNoRoomForRebalance EventReason = "NoRoomForRebalance"
+	// EventPodUpdateRefused: the API server refuses to give a pod its seat where it runs.
+	EventPodUpdateRefused EventReason = "PodUpdateRefused"
 	// EventRepairInVain: evicting a pod has won nothing, so the next eviction waits longer.
 	EventRepairInVain EventReason = "RepairHadNoEffect"
 	// EventLabelsContested: another writer keeps changing what Stowage writes into pods.

@@ -387,7 +387,7 @@ type SpreadPolicyStatus struct {
 	// Counting. Mode Audit has not looked at all of the workloads yet.
 	// Invalid. The policy divides no pods, because its spec is invalid. It still shadows policies below it.
 	// Found. Each pool has a node.
-	// NoNodes. A pool has no node now. Its pods wait for one.
+	// NoNodes. A pool has no node now. Its pods wait for one, unless the policy only prefers its pools.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -394,8 +394,8 @@ type PodDistributorStatus struct {
 	// Progressing. Pods are created or removed, or have waited less than 30 s for a node.
 	// PodsPending. Pods have waited longer for a node.
 	// PodsRefused. The API server refuses to create more pods.
-	// EvictionRefused, NoRoomForRebalance, RolloutUnfinished, RepairHadNoEffect, PodHeld, PodsChooseNodes. Something keeps pods from moving, or
-	// from getting a seat.
+	// EvictionRefused, NoRoomForRebalance, RolloutUnfinished, RepairHadNoEffect, PodHeld, PodsChooseNodes, NotAllPodsReady, PodUpdateRefused,
+	// WebhookNotProven. Something keeps pods from moving, or from getting a seat.
 	// ReplicasNotReached. For five minutes the workload has had another number of pods than it asks for.
 	// Spilled. A pool has no room, and other pools have taken its pods.
 	// OverTarget. A pool has too many pods.

@@ -206,7 +206,7 @@ func (p *Policy) Shortages() []spill.Shortage {
 func (p *Policy) Values() finding.Values {
 	return finding.Values{
 		Source: p.Source, Annotated: p.Distributor == nil && p.Policy == nil, ByPolicy: p.Policy != nil,
-		Evict: p.Evict, Preferred: p.Preferred, Recreates: p.Repair == stowage.RepairRecreate,
+		Evict: p.Evict, Preferred: p.Preferred, Recreates: p.Repair == stowage.RepairRecreate, RepairOff: p.Repair == stowage.RepairOff,
 	}
 }
 

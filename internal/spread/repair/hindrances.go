@@ -383,7 +383,7 @@ func (r *run) patchHindrances(ctx context.Context, namespace, name string, is []
 func (r *run) sayHindrance(of world.Object, h *stowage.Hindrance) {
 	reason, ok := map[stowage.HindranceReason]stowage.EventReason{
 		stowage.HindranceEvictionRefused: stowage.EventEvictionRefused, stowage.HindranceNoRoom: stowage.EventNoRoomForRebalance,
-		stowage.HindranceUpdateRefused: stowage.EventReason(stowage.HindranceUpdateRefused),
+		stowage.HindranceUpdateRefused: stowage.EventPodUpdateRefused,
 	}[h.Reason]
 	if ok {
 		f := finding.OfHindrance(h)

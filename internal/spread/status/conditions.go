@@ -43,7 +43,6 @@ func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said sai
 	if said.refused != "" {
 		w.Refused, w.Pods = said.refused, said.pods
 	}
-	w.Values.RepairOff = p.Repair == stowage.RepairOff
 	w.Soft, w.Unsuitable = p.Misfits()
 	status, reason, text := metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have"
 	var notes []string
