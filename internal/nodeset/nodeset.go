@@ -36,6 +36,13 @@ func New(equal map[string]string, expressions []corev1.NodeSelectorRequirement) 
 		s.Labels = map[string]string{}
 	}
 	var errs []error
+	count := 0
+	for _, r := range expressions {
+		count += len(r.Values)
+	}
+	if count > MostValues || len(expressions) > MostExpressions {
+		errs = append(errs, fmt.Errorf("there are %d expressions with %d values together; there may be %d with %d", len(expressions), count, MostExpressions, MostValues))
+	}
 	for _, r := range expressions {
 		if err := Check(&r); err != nil {
 			errs = append(errs, err)
@@ -64,7 +71,7 @@ func compare(a, b corev1.NodeSelectorRequirement) int {
 	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator), slices.Compare(a.Values, b.Values))
 }
 
-// Most values of one expression, and most expressions of a set.
+// Most values of all expressions of a set together, and most expressions.
 const (
 	MostValues      = 64
 	MostExpressions = 16
@@ -166,6 +173,20 @@ func allows(r *corev1.NodeSelectorRequirement, value string) bool {
 		return r.Operator == corev1.NodeSelectorOpGt && is > bound || r.Operator == corev1.NodeSelectorOpLt && is < bound
 	}
 	return false
+}
+
+// Bytes is about how many bytes the requirements take.
+func (s Set) Bytes() (n int) {
+	for k, v := range s.Labels {
+		n += len(k) + len(v) + 64
+	}
+	for i := range s.Expressions {
+		n += len(s.Expressions[i].Key) + 64
+		for _, v := range s.Expressions[i].Values {
+			n += len(v) + 3
+		}
+	}
+	return n
 }
 
 // Requirements are all requirements, the equalities first, in the order of their keys.
@@ -282,7 +303,7 @@ func Satisfiable(all []corev1.NodeSelectorRequirement) bool {
 	if !slices.ContainsFunc(all, func(r corev1.NodeSelectorRequirement) bool { return !Meets(&r, nil) }) {
 		return true // the label may be missing
 	}
-	above, below := int64(math.MinInt64), int64(math.MaxInt64)
+	above, below := int64(-1), int64(math.MaxInt64) // no label has a negative number
 	for i := range all {
 		switch r := &all[i]; r.Operator {
 		case corev1.NodeSelectorOpDoesNotExist:

@@ -38,9 +38,7 @@ func Diff(before, after *Pod) Patch {
 	d.affinity(before.Spec.Affinity, after.Spec.Affinity)
 	diffList(&d, "/spec/tolerations", before.Spec.Tolerations, after.Spec.Tolerations)
 	d.priority(&before.Spec, &after.Spec)
-	if b, a := before.Spec.TerminationGracePeriodSeconds, after.Spec.TerminationGracePeriodSeconds; a != nil && (b == nil || *b != *a) {
-		d.add("add", "/spec/terminationGracePeriodSeconds", *a)
-	}
+	scalar(&d, "/spec/terminationGracePeriodSeconds", before.Spec.TerminationGracePeriodSeconds, after.Spec.TerminationGracePeriodSeconds)
 	d.gates(before.Spec.SchedulingGates, after)
 	d.constraints(before.Spec.TopologySpreadConstraints, after.Spec.TopologySpreadConstraints)
 	if b, a := before.Spec.Resources, after.Spec.Resources; b != nil && a == nil {
@@ -167,16 +165,22 @@ func (d *differ) required(path string, before, after *corev1.NodeSelector) {
 	}
 }
 
-// priority patches a PriorityClass, and what follows from it.
+// priority patches a PriorityClass with what follows from it.
 func (d *differ) priority(before, after *Spec) {
 	if before.PriorityClassName != after.PriorityClassName {
 		d.add("add", "/spec/priorityClassName", after.PriorityClassName)
 	}
-	if before.Priority != nil && after.Priority == nil {
-		d.add("remove", "/spec/priority", nil)
-	}
-	if before.PreemptionPolicy != nil && after.PreemptionPolicy == nil {
-		d.add("remove", "/spec/preemptionPolicy", nil)
+	scalar(d, "/spec/priority", before.Priority, after.Priority)
+	scalar(d, "/spec/preemptionPolicy", before.PreemptionPolicy, after.PreemptionPolicy)
+}
+
+// scalar patches a field that may be absent.
+func scalar[T comparable](d *differ, path string, before, after *T) {
+	switch {
+	case after != nil && (before == nil || *before != *after):
+		d.add("add", path, *after)
+	case before != nil && after == nil:
+		d.add("remove", path, nil)
 	}
 }
 

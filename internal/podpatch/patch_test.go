@@ -172,7 +172,12 @@ func TestDiff(t *testing.T) {
 		},
 		"a PriorityClass, and what follows from it": {
 			pod:    `{"metadata":{},"spec":{"priorityClassName":"high","priority":1000,"preemptionPolicy":"PreemptLowerPriority"}}`,
-			change: func(p *podpatch.Pod) { p.SetPriorityClass("low") },
+			change: func(p *podpatch.Pod) { p.SetPriorityClass("low", new(int32(-5)), new(corev1.PreemptNever)) },
+			want:   `[{"op":"add","path":"/spec/priorityClassName","value":"low"},{"op":"add","path":"/spec/priority","value":-5},{"op":"add","path":"/spec/preemptionPolicy","value":"Never"}]`,
+		},
+		"a PriorityClass whose value is not known": {
+			pod:    `{"metadata":{},"spec":{"priorityClassName":"high","priority":1000,"preemptionPolicy":"PreemptLowerPriority"}}`,
+			change: func(p *podpatch.Pod) { p.SetPriorityClass("low", nil, nil) },
 			want:   `[{"op":"add","path":"/spec/priorityClassName","value":"low"},{"op":"remove","path":"/spec/priority"},{"op":"remove","path":"/spec/preemptionPolicy"}]`,
 		},
 		"a grace period": {

@@ -277,10 +277,11 @@ func (p *Pod) SetLabel(key, value string) {
 	p.Metadata.Labels[key] = value
 }
 
-// SetPriorityClass sets the pod's PriorityClass, and removes what follows from it: the Priority plugin of the API server, which is called again after
-// a webhook has changed a pod, sets it anew. It refuses a pod whose priority is not that of its class.
-func (p *Pod) SetPriorityClass(name string) {
-	p.Spec.PriorityClassName, p.Spec.Priority, p.Spec.PreemptionPolicy = name, nil, nil
+// SetPriorityClass sets the pod's PriorityClass with the priority and the preemption policy that follow from it. Without these, which is nil, the pod
+// has none. The Priority plugin of the API server sets them if it is called again after this call, and refuses a pod that has others. It is not called again
+// after a webhook's second call.
+func (p *Pod) SetPriorityClass(name string, priority *int32, preemption *corev1.PreemptionPolicy) {
+	p.Spec.PriorityClassName, p.Spec.Priority, p.Spec.PreemptionPolicy = name, priority, preemption
 }
 
 // SetNodeSelector sets one node label, making the map where there is none.

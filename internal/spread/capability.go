@@ -31,6 +31,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/repair"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
 	"github.com/stowage-dev/stowage/internal/spread/status"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -243,7 +244,29 @@ func (c *Capability) Check(ctx context.Context, w feature.Written) (texts []stri
 	for _, f := range found {
 		texts = append(texts, f.String())
 	}
+	lists := []map[string]string{w.Own.Annotations}
+	if w.Template != nil {
+		lists = append(lists, w.Template.Annotations)
+	}
+	for _, annotations := range lists {
+		text, _ := policy.StrategyText(annotations)
+		if s, err := sequence.Parse(text); err == nil && w.Kind.Kind != "Namespace" {
+			texts = append(texts, c.overlap(s)...)
+		}
+	}
 	return texts, err
+}
+
+// overlap warns of a node that is one of several pools, where nodes are known.
+func (c *Capability) overlap(s *sequence.Strategy) []string {
+	if c.nodes == nil {
+		return nil
+	}
+	nodes, _ := c.nodes(nodeset.Set{})
+	if text := policy.Overlap(s, nodes); text != "" {
+		return []string{text}
+	}
+	return nil
 }
 
 // checkSource returns what is wrong with what divides pods, that the API server does not refuse.
@@ -254,20 +277,15 @@ func (c *Capability) checkSource(ctx context.Context, source *policy.Compiled) (
 		}
 		return texts, nil
 	}
-	if c.nodes != nil {
-		nodes, _ := c.nodes(nodeset.Set{})
-		if text := policy.Overlap(source.Strategy, nodes); text != "" {
-			texts = append(texts, text)
-		}
-	}
+	texts = append(texts, c.overlap(source.Strategy)...)
 	for i := range source.Carries {
 		name := source.Carries[i].PriorityClass
 		if name == "" {
 			continue
 		}
-		if has, err := c.policies.World.HasPriorityClass(ctx, name); err != nil {
+		if class, err := c.policies.World.PriorityClass(ctx, name); err != nil {
 			return texts, err
-		} else if !has {
+		} else if class == nil {
 			texts = append(texts, fmt.Sprintf("pool %s has priorityClassName %s, and there is no such PriorityClass, so new pods keep theirs", source.Pool(i).Name, name))
 		}
 	}

@@ -43,10 +43,16 @@ type Snapshot interface {
 	// Volumes returns the PersistentVolumes that are bound to some claims of a namespace, with where they can be. It returns false if that
 	// is not known yet.
 	Volumes(ctx context.Context, namespace string, claims []string) (volumes []corev1.PersistentVolume, known bool, err error)
-	// HasPriorityClass reports whether there is a PriorityClass of a name.
-	HasPriorityClass(ctx context.Context, name string) (bool, error)
+	// PriorityClass returns what pods of a PriorityClass have, or nil if there is none of that name.
+	PriorityClass(ctx context.Context, name string) (*PriorityClass, error)
 	// Template returns a FlexDaemonsetTemplate, or nil if there is none of that name.
 	Template(ctx context.Context, name string) (*flexdaemonsets.FlexDaemonsetTemplate, error)
+}
+
+// PriorityClass is what pods of a PriorityClass have. Both are nil where they are not known.
+type PriorityClass struct {
+	Value            *int32
+	PreemptionPolicy *corev1.PreemptionPolicy
 }
 
 // Policies are the policies of a namespace, or of the cluster, at one moment.

@@ -92,6 +92,10 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if key, pinned := placement.Pinned(a.pod, p.Strategy, a.ownNodes(kept)); pinned {
 		return a.leavePinned(req.Pod, kept, key), nil
 	}
+	if !p.Preferred && placement.TooLarge(a.pod, p.Strategy) {
+		text := fmt.Sprintf("%s: a pod gets no seat, because it has too many terms of node affinity for the expressions of the pools", p.Source)
+		return feature.Decision{Pod: a.pod, Warnings: append(slices.Clone(p.Warnings), text), Events: []feature.Event{{Reason: stowage.EventInvalidStrategy, Note: text}}}, nil
+	}
 	if req.Exists && !p.Preferred && placement.TakesMinDomains(a.pod, p.Strategy) {
 		return feature.Decision{}, nil // with a seat it might wait for ever; it gets the seat of where it runs
 	}
@@ -121,13 +125,13 @@ func (f *Feature) seat(ctx context.Context, a *assignment, req feature.Request, 
 	d.Pool = &feature.Pool{Name: pool.Name, Nodes: a.seat.Nodes()}
 	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, d.Pool.Nodes)
 	if carry := p.CarryOf(a.seat.Pool); !req.Exists && !carry.Empty() {
-		f.carry(ctx, a, carry, !kept, &d)
+		f.carry(ctx, a, carry, &d)
 	}
 	return d, nil
 }
 
-// carry gives a new pod what its pool gives. First says that no earlier call gave it to the pod.
-func (f *Feature) carry(ctx context.Context, a *assignment, carry placement.Carry, first bool, d *feature.Decision) {
+// carry gives a new pod what its pool gives.
+func (f *Feature) carry(ctx context.Context, a *assignment, carry placement.Carry, d *feature.Decision) {
 	pool, keys := a.policy.Pool(a.seat.Pool).Name, a.policy.SelectorKeys()
 	carry, left := carry.ForOwner(keys)
 	switch {
@@ -139,8 +143,11 @@ func (f *Feature) carry(ctx context.Context, a *assignment, carry placement.Carr
 	if grouped := a.pod.Spec.SchedulingGroup != nil || a.pod.Spec.WorkloadRef != nil; grouped {
 		carry.PriorityClass = "" // the pods of a scheduling group have one priority
 	}
-	if name := carry.PriorityClass; name != "" && first {
-		if has, err := f.Policies.World.HasPriorityClass(ctx, name); err != nil || !has {
+	if name := carry.PriorityClass; name != "" {
+		class, err := f.Policies.World.PriorityClass(ctx, name)
+		if class != nil {
+			carry.Priority, carry.Preemption = class.Value, class.PreemptionPolicy
+		} else {
 			carry.PriorityClass = ""
 			text := fmt.Sprintf("%s: pool %s has priorityClassName %s, which pods do not get: there is no such PriorityClass", a.policy.Source, pool, name)
 			if err != nil {
@@ -150,7 +157,11 @@ func (f *Feature) carry(ctx context.Context, a *assignment, carry placement.Carr
 			d.Events = append(d.Events, feature.Event{Reason: stowage.EventPriorityClassMissing, Note: text})
 		}
 	}
-	carry.Apply(a.pod, first)
+	if carry.Annotations != nil && podpatch.FreeAnnotations(a.pod.Metadata.Annotations)-carry.Bytes(a.pod) < 0 {
+		carry.Annotations = nil // with them, the API server would refuse the pod
+		d.Warnings = append(d.Warnings, fmt.Sprintf("%s: pool %s has podAnnotations, which a pod did not get: it has too many of its own", a.policy.Source, pool))
+	}
+	carry.Apply(a.pod)
 	if text := carry.String(); text != "" {
 		d.Summary += ", with " + text
 	}

@@ -15,7 +15,10 @@ import (
 type Carry struct {
 	Labels, Annotations map[string]string // of which a pod gets those that it lacks
 	PriorityClass       string            // in place of the pod's own
-	GracePeriod         *int64            // in seconds, if that is shorter than the pod's own
+	// Priority and Preemption follow from the PriorityClass, where it is known: see [podpatch.Pod.SetPriorityClass].
+	Priority    *int32
+	Preemption  *corev1.PreemptionPolicy
+	GracePeriod *int64 // in seconds, if that is shorter than the pod's own
 }
 
 // Empty reports whether the pool gives nothing.
@@ -43,9 +46,8 @@ func (c Carry) ForOwner(keys []string) (out Carry, left []string) {
 // defaultGracePeriod is what the API server gives to a pod without one (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/).
 const defaultGracePeriod = corev1.DefaultTerminationGracePeriodSeconds
 
-// Apply gives a new pod what the pool gives. To do it twice changes nothing. First says that no call before this one has given it to the pod:
-// what follows from a PriorityClass is then set by the API server, which does so once.
-func (c *Carry) Apply(pod *podpatch.Pod, first bool) {
+// Apply gives a new pod what the pool gives. To do it twice changes nothing.
+func (c *Carry) Apply(pod *podpatch.Pod) {
 	for k, v := range c.Labels {
 		if _, has := pod.Metadata.Labels[k]; !has {
 			pod.SetLabel(k, v)
@@ -56,13 +58,23 @@ func (c *Carry) Apply(pod *podpatch.Pod, first bool) {
 			pod.SetAnnotation(k, v)
 		}
 	}
-	if first && c.PriorityClass != "" && c.PriorityClass != pod.Spec.PriorityClassName {
-		pod.SetPriorityClass(c.PriorityClass)
+	if c.PriorityClass != "" && (c.PriorityClass != pod.Spec.PriorityClassName || pod.Spec.Priority == nil) {
+		pod.SetPriorityClass(c.PriorityClass, c.Priority, c.Preemption)
 	}
 	if c.shortens(pod.Spec.TerminationGracePeriodSeconds) {
 		seconds := *c.GracePeriod
 		pod.Spec.TerminationGracePeriodSeconds = &seconds
 	}
+}
+
+// Bytes is how many bytes of annotations a pod gets.
+func (c *Carry) Bytes(pod *podpatch.Pod) (n int) {
+	for k, v := range c.Annotations {
+		if _, has := pod.Metadata.Annotations[k]; !has {
+			n += len(k) + len(v)
+		}
+	}
+	return n
 }
 
 func (c *Carry) shortens(own *int64) bool {

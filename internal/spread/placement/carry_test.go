@@ -13,26 +13,23 @@ import (
 
 // A pod gets what it lacks. Its own labels, annotations and a shorter grace period stay, and a second call changes nothing.
 func TestCarry(t *testing.T) {
-	carry := Carry{Labels: map[string]string{"tier": "spot", "app": "x"}, Annotations: map[string]string{"note": "spot"}, PriorityClass: "low", GracePeriod: new(int64(10))}
-	for name, tc := range map[string]struct {
-		was, want podpatch.Pod
-		again     bool // another call gave it to the pod before
-	}{
+	carry := Carry{Labels: map[string]string{"tier": "spot", "app": "x"}, Annotations: map[string]string{"note": "spot"}, PriorityClass: "low", Priority: new(int32(-10)), Preemption: new(corev1.PreemptNever), GracePeriod: new(int64(10))}
+	for name, tc := range map[string]struct{ was, want podpatch.Pod }{
 		"a pod without any": {
 			podpatch.Pod{Spec: podpatch.Spec{Priority: new(int32(7))}},
-			podpatch.Pod{Metadata: podpatch.Metadata{Labels: map[string]string{"tier": "spot", "app": "x"}, Annotations: map[string]string{"note": "spot"}}, Spec: podpatch.Spec{PriorityClassName: "low", TerminationGracePeriodSeconds: new(int64(10))}}, false,
+			podpatch.Pod{Metadata: podpatch.Metadata{Labels: map[string]string{"tier": "spot", "app": "x"}, Annotations: map[string]string{"note": "spot"}}, Spec: podpatch.Spec{PriorityClassName: "low", Priority: new(int32(-10)), PreemptionPolicy: new(corev1.PreemptNever), TerminationGracePeriodSeconds: new(int64(10))}},
 		},
 		"its own stay": {
 			podpatch.Pod{Metadata: podpatch.Metadata{Labels: map[string]string{"tier": "", "app": "web"}, Annotations: map[string]string{"note": "mine"}}, Spec: podpatch.Spec{PriorityClassName: "high", TerminationGracePeriodSeconds: new(int64(5))}},
-			podpatch.Pod{Metadata: podpatch.Metadata{Labels: map[string]string{"tier": "", "app": "web"}, Annotations: map[string]string{"note": "mine"}}, Spec: podpatch.Spec{PriorityClassName: "low", TerminationGracePeriodSeconds: new(int64(5))}}, false,
+			podpatch.Pod{Metadata: podpatch.Metadata{Labels: map[string]string{"tier": "", "app": "web"}, Annotations: map[string]string{"note": "mine"}}, Spec: podpatch.Spec{PriorityClassName: "low", Priority: new(int32(-10)), PreemptionPolicy: new(corev1.PreemptNever), TerminationGracePeriodSeconds: new(int64(5))}},
 		},
-		"the API server has set the priority since": {
-			podpatch.Pod{Spec: podpatch.Spec{PriorityClassName: "other", Priority: new(int32(-1)), TerminationGracePeriodSeconds: new(int64(60))}},
-			podpatch.Pod{Metadata: podpatch.Metadata{Labels: map[string]string{"tier": "spot", "app": "x"}, Annotations: map[string]string{"note": "spot"}}, Spec: podpatch.Spec{PriorityClassName: "other", Priority: new(int32(-1)), TerminationGracePeriodSeconds: new(int64(10))}}, true,
+		"the API server has not set its priority": {
+			podpatch.Pod{Spec: podpatch.Spec{PriorityClassName: "low", TerminationGracePeriodSeconds: new(int64(60))}},
+			podpatch.Pod{Metadata: podpatch.Metadata{Labels: map[string]string{"tier": "spot", "app": "x"}, Annotations: map[string]string{"note": "spot"}}, Spec: podpatch.Spec{PriorityClassName: "low", Priority: new(int32(-10)), PreemptionPolicy: new(corev1.PreemptNever), TerminationGracePeriodSeconds: new(int64(10))}},
 		},
 	} {
 		for range 2 {
-			carry.Apply(&tc.was, !tc.again)
+			carry.Apply(&tc.was)
 			if diff := cmp.Diff(&tc.want, &tc.was); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", name, diff)
 			}

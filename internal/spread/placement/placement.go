@@ -57,6 +57,23 @@ func requiredBy(own nodeset.Set, r *corev1.NodeSelectorRequirement) bool {
 	return !own.Equalities() && nodeset.In(own.Requirements(), r)
 }
 
+// mostAdded is how many bytes a seat may add to the node affinity of a pod. The API server stores no pod of over 1.5 MiB.
+const mostAdded = 128 << 10
+
+// TooLarge reports whether a pod has so many terms of node affinity that the requirements of a pool, in each of them, would be too large to be stored.
+func TooLarge(pod *podpatch.Pod, s *sequence.Strategy) bool {
+	terms := len(pod.RequiredTerms())
+	if terms < 2 {
+		return false
+	}
+	for i := range s.Len() {
+		if nodes := s.Nodes(i, -1); !nodes.Equalities() && terms*nodes.Bytes() > mostAdded {
+			return true
+		}
+	}
+	return false
+}
+
 // OwnRank returns the rank of a pod that has an ordinal of its own, and false for others.
 // The first ordinal is that of a StatefulSet's first pod.
 func OwnRank(pod *podpatch.Pod, firstOrdinal int64) (int64, bool) {

@@ -23,6 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // checkTarget reports what is wrong with the target of a PodDistributor that its schema does not check.
@@ -33,6 +34,14 @@ func checkTarget(d *versprei.PodDistributor) error {
 		return fmt.Errorf("spec.target.kind is %q; it is a kind such as Deployment", kind)
 	}
 	return checkGroup(d.Spec.Target.APIVersion, d.Spec.Target.Kind)
+}
+
+// checkSize reports a PodDistributor that is too large to be kept.
+func checkSize(d *versprei.PodDistributor) error {
+	if world.TooLarge(d) {
+		return fmt.Errorf("spec has more than %d KiB; use fewer or shorter labels, expressions, annotations and tolerations", world.MostSpec>>10)
+	}
+	return nil
 }
 
 // dividedKinds are those of Kubernetes' own groups whose pods a PodDistributor divides. Of other groups, each kind may have pods.
@@ -113,9 +122,9 @@ func checkCarried(pool *versprei.Pool, at string, check func(field, text string,
 
 // reserved says that a pool may not set a key: those of Kubernetes, of its controllers and of Stowage, and what Kata Containers reads.
 func reserved(key string) []string {
-	prefix, _, _ := strings.Cut(key, "/")
+	prefix, _, prefixed := strings.Cut(key, "/")
 	for _, domain := range []string{"kubernetes.io", "k8s.io", "stowage.dev", "flexdaemonsets.xai"} {
-		if prefix == domain || strings.HasSuffix(prefix, "."+domain) {
+		if prefixed && (prefix == domain || strings.HasSuffix(prefix, "."+domain)) {
 			return []string{"a pool may not set keys of " + domain}
 		}
 	}
@@ -133,7 +142,7 @@ func Compile(d *versprei.PodDistributor) Compiled {
 	c := Compiled{
 		Origin: Origin{Source: "PodDistributor " + d.Name, Distributor: d},
 		Rules:  Rules{Preferred: d.Spec.Enforcement == versprei.EnforcementPreferred, Evict: d.Spec.Rebalance == versprei.RebalanceEvict, Repair: stowage.RepairRecreate},
-		Err:    checkTarget(d),
+		Err:    errors.Join(checkTarget(d), checkSize(d)),
 	}
 	c.compile(d.Spec.Distribution, fieldsOfDistributor, d.Spec.Across)
 	return c

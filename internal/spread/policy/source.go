@@ -3,7 +3,6 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -37,16 +36,27 @@ func CompileSpec(group, kind string, spec []byte) (c Compiled, known bool) {
 
 // Overlap says of a node that it is one of several pools, and to which it belongs. It is empty if no node is. See [sequence.Strategy.PoolOfNode].
 func Overlap(s *sequence.Strategy, nodes []corev1.Node) string {
+	node, in := "", []string(nil) // of the first by name, so that it is the same each time
 	for i := range nodes {
-		var in []string
+		if node != "" && nodes[i].Name > node {
+			continue
+		}
+		var of []string
 		for pool := range s.Len() {
 			if s.HasNode(pool, nodes[i].Labels) {
-				in = append(in, s.Pool(pool).Name)
+				of = append(of, s.Pool(pool).Name)
 			}
 		}
-		if len(in) > 1 {
-			return fmt.Sprintf("node %s has the labels of the pools %s, and belongs to %s, which comes first; give the pools labels, or expressions, that no node has of both", nodes[i].Name, strings.Join(in, " and "), in[0])
+		if len(of) > 1 {
+			node, in = nodes[i].Name, of
 		}
 	}
-	return ""
+	if node == "" {
+		return ""
+	}
+	more := ""
+	if len(in) > 2 {
+		more = fmt.Sprintf(" (and of %d more)", len(in)-2)
+	}
+	return fmt.Sprintf("node %s has the labels of the pools %s and %s%s, and belongs to %s, which comes first; give the pools labels, or expressions, that no node has of both", node, in[0], in[1], more, in[0])
 }

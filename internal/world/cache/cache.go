@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/ptr"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -91,9 +92,9 @@ func Options(policies *WatchedPolicies, controls bool) crcache.Options {
 				kept.Status.Allocatable, kept.Status.Capacity = n.Status.Allocatable, n.Status.Capacity
 				return kept, nil
 			}},
-			metadataOf(priorityClass): {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
-				m := obj.(*metav1.PartialObjectMetadata)
-				return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: world.Identity(m.ObjectMeta)}, nil
+			&schedulingv1.PriorityClass{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
+				p := obj.(*schedulingv1.PriorityClass)
+				return &schedulingv1.PriorityClass{ObjectMeta: world.Identity(p.ObjectMeta), Value: p.Value, PreemptionPolicy: p.PreemptionPolicy}, nil
 			}},
 			&flexdaemonsets.FlexDaemonsetTemplate{}: {UnsafeDisableDeepCopy: &shared},
 			&versprei.PodDistributor{}:              {UnsafeDisableDeepCopy: &shared, Transform: keepPodDistributor},
@@ -181,7 +182,7 @@ func (f Features) watched() map[client.Object]bool {
 		&flexdaemonsets.FlexDaemonsetTemplate{}: f.Sizing,
 		&versprei.PodDistributor{}:              f.Spread,
 		&stowage.PoolState{}:                    f.Spread,
-		metadataOf(priorityClass):               f.Spread && f.Webhook,
+		&schedulingv1.PriorityClass{}:           f.Spread && f.Webhook,
 	}
 }
 
@@ -254,20 +255,23 @@ const (
 	absentTTL  = time.Minute
 )
 
-// priorityClass is the kind of PriorityClasses. Only their names are kept.
-var priorityClass = schedulingv1.SchemeGroupVersion.WithKind("PriorityClass")
-
-// HasPriorityClass implements [world.Snapshot]. That there is none of a name is remembered for a moment: every pod of a pool may ask for it.
-func (c *Cache) HasPriorityClass(ctx context.Context, name string) (bool, error) {
-	k := readKey{what: "PriorityClass", ref: world.Ref{Name: name}}
+// PriorityClass implements [world.Snapshot]. That there is none of a name is remembered for a moment: every pod of a pool may ask for it.
+func (c *Cache) PriorityClass(ctx context.Context, name string) (*world.PriorityClass, error) {
+	k, class := readKey{what: "PriorityClass", ref: world.Ref{Name: name}}, &schedulingv1.PriorityClass{}
+	var err error
 	if _, missing := c.missing.Get(k); missing {
-		return c.cached.Get(ctx, client.ObjectKey{Name: name}, metadataOf(priorityClass)) == nil, nil // it may have been made since
+		if c.cached.Get(ctx, client.ObjectKey{Name: name}, class) != nil { // it may have been made since
+			return nil, nil
+		}
+	} else if class, err = get(ctx, c, "PriorityClass", name, class); err != nil {
+		return nil, err
 	}
-	found, err := get(ctx, c, "PriorityClass", name, metadataOf(priorityClass))
-	if found == nil && err == nil {
+	if class == nil {
 		c.missing.Add(k, true, missingTTL)
+		return nil, nil
 	}
-	return found != nil, err
+	policy := ptr.Deref(class.PreemptionPolicy, corev1.PreemptLowerPriority) // the API server's default
+	return &world.PriorityClass{Value: &class.Value, PreemptionPolicy: &policy}, nil
 }
 
 // Template implements [world.Snapshot]. That there is none of a name is remembered for a moment:

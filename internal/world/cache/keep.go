@@ -61,10 +61,10 @@ func (k *keeper) share(annotations map[string]string) {
 	}
 }
 
-// keepPodDistributor keeps the spec and the status, whose texts the kind's schema bounds.
+// keepPodDistributor keeps the spec and the status, within a bound.
 func keepPodDistributor(obj any) (any, error) {
 	d := obj.(*versprei.PodDistributor)
-	return &versprei.PodDistributor{ObjectMeta: dated(d.ObjectMeta), Spec: d.Spec, Status: d.Status}, nil
+	return world.KeepDistributor(dated(d.ObjectMeta), d), nil
 }
 
 // transform keeps the status of a SpreadPolicy, whose spec goes into p, and of a ClusterSpreadPolicy the spec, too. The kinds' schemas bound

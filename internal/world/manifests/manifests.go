@@ -115,9 +115,12 @@ func (s *Snapshot) PoolState(_ context.Context, namespace string, workload types
 	return s.poolStates[namespacedName{namespace, string(workload)}], nil
 }
 
-// HasPriorityClass implements [world.Snapshot].
-func (s *Snapshot) HasPriorityClass(_ context.Context, name string) (bool, error) {
-	return len(s.priorityClasses) == 0 || slices.Contains(s.priorityClasses, name), nil
+// PriorityClass implements [world.Snapshot].
+func (s *Snapshot) PriorityClass(_ context.Context, name string) (*world.PriorityClass, error) {
+	if len(s.priorityClasses) == 0 || slices.Contains(s.priorityClasses, name) {
+		return &world.PriorityClass{}, nil
+	}
+	return nil, nil
 }
 
 // Volumes implements [world.Snapshot].
