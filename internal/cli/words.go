@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/report"
 )
 
@@ -20,6 +21,6 @@ func errorText(ctx context.Context, err error) string {
 // printWarnings prints warnings, each text once.
 func printWarnings(out io.Writer, texts []string) {
 	for _, text := range report.Counted(texts) {
-		fmt.Fprintf(out, "Warning: %s\n", report.Plain(text))
+		fmt.Fprintf(out, "Warning: %s\n", bounded.Printable(report.Plain(text)))
 	}
 }

@@ -67,8 +67,11 @@ const (
 	Passing                 // it passes by itself
 )
 
-// Object names what the finding is about, as kind/name.
-func (f *Finding) Object() string { return f.Kind + "/" + f.Name }
+// Object names what the finding is about, as kind/name in one word.
+func (f *Finding) Object() string { return Object(f.Kind, f.Name) }
+
+// Object names an object for a line of text, as kind/name in one word. A tenant may write both in an owner reference, with line breaks.
+func Object(kind, name string) string { return bounded.Name(kind) + "/" + bounded.Name(name) }
 
 // Sentence says what is not as it should be, without the object's name.
 func (f *Finding) Sentence() string {
@@ -144,7 +147,7 @@ func (f *Finding) closed() string {
 // restart is how to roll out.
 func (f *Finding) restart() string {
 	if f.Paused {
-		return fmt.Sprintf("resume the Deployment (kubectl -n %[1]s rollout resume deployment/%[2]s), and roll out", f.Namespace, f.Name)
+		return fmt.Sprintf("resume the Deployment (kubectl -n %s rollout resume deployment/%s), and roll out", f.Namespace, f.argument())
 	}
 	if f.OnDelete {
 		return "delete its pods one after the other, because its update strategy is OnDelete"
@@ -153,9 +156,17 @@ func (f *Finding) restart() string {
 		return fmt.Sprintf("set the partition of the StatefulSet to 0, because with %d a rollout leaves pods with lower ordinals as they are, and roll out (kubectl -n %s rollout restart statefulset/%s)", f.Partition, f.Namespace, f.Name)
 	}
 	if f.Kind == "Deployment" || f.Kind == "StatefulSet" {
-		return fmt.Sprintf("roll out (kubectl -n %s rollout restart %s/%s)", f.Namespace, strings.ToLower(f.Kind), f.Name)
+		return fmt.Sprintf("roll out (kubectl -n %s rollout restart %s/%s)", f.Namespace, strings.ToLower(f.Kind), f.argument())
 	}
 	return "roll out: have its pods created again"
+}
+
+// argument is the object's name in a command for a shell, which may take other characters than those of names for commands.
+func (f *Finding) argument() string {
+	if strings.Trim(f.Name, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
+		return "NAME"
+	}
+	return f.Name
 }
 
 // orEvict is how else to have Stowage move pods, where it may.

@@ -29,7 +29,7 @@ var ofDaemonSets = map[Reason]row{
 			return fmt.Sprintf("no size: created before FlexDaemonsetTemplate %s, or the webhook was bypassed, or a LimitRange refuses the size", f.Other)
 		},
 		remedy: func(f *Finding) string {
-			return fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", f.Namespace, f.Name)
+			return fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", f.Namespace, f.argument())
 		},
 		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{Other: "tenth"}},
 	},

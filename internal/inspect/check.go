@@ -228,25 +228,26 @@ func (a *Answer) Print(out io.Writer, format string) error { return printAs(out,
 
 // text is the answer for people.
 func (a *Answer) text() string {
-	var b strings.Builder
+	var l lines
 	if a.OK {
-		fmt.Fprintf(&b, "Stowage answered: replica %s, in %s.\n", a.Replica, a.Took.Round(time.Millisecond))
+		l.add("Stowage answered: replica %s, in %s.", a.Replica, a.Took.Round(time.Millisecond))
 		if a.Authenticated {
-			b.WriteString("It answers only callers with a certificate, as the API server has one.\n")
+			l.add("It answers only callers with a certificate, as the API server has one.")
 		} else {
-			b.WriteString("It answers whoever reaches its port. To have it answer only the API server: docs/how-to/authenticate.md.\n")
+			l.add("It answers whoever reaches its port. To have it answer only the API server: docs/how-to/authenticate.md.")
 		}
 		for _, p := range a.Causes {
-			b.WriteString(p.text())
+			l.WriteString(p.text())
 		}
 		if a.LeftAlone != "" {
-			fmt.Fprintf(&b, "It changes no pod of this namespace: %s.\n", a.LeftAlone)
+			l.add("It changes no pod of this namespace: %s.", a.LeftAlone)
 		}
-		return b.String()
+		return l.String()
 	}
-	b.WriteString("Stowage did not answer, and the pod would be created as it was written, or be refused.\n")
+	l.add("Stowage did not answer, and the pod would be created as it was written, or be refused.")
 	for _, p := range a.Causes {
-		fmt.Fprintf(&b, "%s: %s\n  → %s\n", p.where(), p.Problem, p.Action)
+		l.add("%s: %s", p.where(), p.Problem)
+		l.add("  → %s", p.Action)
 	}
-	return b.String()
+	return l.String()
 }

@@ -92,7 +92,7 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 	}
 	e := &Explanation{Namespace: namespace, Pod: name, Node: s.pod.Spec.NodeName}
 	for _, o := range s.chain {
-		e.Owners = append(e.Owners, o.Kind+" "+o.Name)
+		e.Owners = append(e.Owners, objectName{o.Kind, o.Name}.String())
 	}
 
 	// 2. May Stowage look at it at all?

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -230,13 +229,13 @@ func (e *NodeExplanation) Print(out io.Writer, format string) error { return pri
 
 // text is the explanation for people.
 func (e *NodeExplanation) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Node %s\n", e.Node)
+	var l lines
+	l.add("Node %s", e.Node)
 	for n := range e.Problems {
-		b.WriteString(e.Problems[n].text())
+		l.WriteString(e.Problems[n].text())
 	}
 	for _, fact := range e.Facts {
-		fmt.Fprintf(&b, "  %s\n", fact)
+		l.add("  %s", fact)
 	}
-	return b.String()
+	return l.String()
 }

@@ -15,6 +15,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/nodeset"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -53,7 +54,7 @@ type objectName struct {
 	Name string `json:"name"`
 }
 
-func (o objectName) String() string { return o.Kind + " " + o.Name }
+func (o objectName) String() string { return bounded.Name(o.Kind) + " " + bounded.Name(o.Name) }
 
 // noStrategy is why no strategy divides the owner's pods.
 type noStrategy struct {

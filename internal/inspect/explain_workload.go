@@ -169,20 +169,20 @@ func (e *WorkloadExplanation) Print(out io.Writer, format string) error {
 
 // text is the explanation for people.
 func (e *WorkloadExplanation) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s/%s\n", e.Kind, e.Namespace, e.Name)
+	var l lines
+	l.add("%s %s/%s", e.Kind, e.Namespace, e.Name)
 	for n := range e.Problems {
-		b.WriteString(e.Problems[n].text())
+		l.WriteString(e.Problems[n].text())
 	}
 	if len(e.Groups) == 0 {
-		b.WriteString("It has no pods. The events of what creates them say why, if it asks for some.\n")
+		l.add("It has no pods. The events of what creates them say why, if it asks for some.")
 	}
 	for _, g := range e.Groups {
 		which := "1 pod"
 		if g.Pods > 1 {
 			which = fmt.Sprintf("%d pods that look alike, one of them", g.Pods)
 		}
-		fmt.Fprintf(&b, "\n%s: %s", which, g.Sample.text())
+		l.WriteString("\n" + which + ": " + g.Sample.text())
 	}
-	return b.String()
+	return l.String()
 }

@@ -60,7 +60,7 @@ func (s *snapshot) noteGate(kind string, obj client.Object, spec *corev1.PodSpec
 	if c := metav1.GetControllerOfNoCopy(obj); c != nil {
 		kind, name = c.Kind, c.Name
 	}
-	s.gateTemplates = append(s.gateTemplates, fmt.Sprintf("%s/%s/%s", obj.GetNamespace(), strings.ToLower(kind), name))
+	s.gateTemplates = append(s.gateTemplates, obj.GetNamespace()+"/"+finding.Object(strings.ToLower(kind), name))
 }
 
 // listJobs lists Jobs and CronJobs, for their settings and the gate.

@@ -220,5 +220,7 @@ func (h *Health) text() string {
 	if len(parts) == 0 {
 		return "Stowage is installed.\n"
 	}
-	return "Stowage: " + strings.Join(parts, ", ") + "\n"
+	var l lines
+	l.add("Stowage: %s", strings.Join(parts, ", "))
+	return l.String()
 }

@@ -156,9 +156,9 @@ func (r *Report) problemText(l Layout) string {
 			more[p.Reason]++
 			continue
 		}
-		object := p.where()
-		text := l.wrap(object+": "+p.Problem, "  ")
-		b.WriteString(l.mark(false, text[:len(object)]) + text[len(object):] + "\n")
+		object := p.where() // one word, which wrap leaves as it is
+		text := strings.TrimPrefix(l.wrap(object+": "+p.Problem, "  "), object)
+		b.WriteString(l.mark(false, object) + text + "\n")
 		b.WriteString("  " + l.wrap("→ "+p.Action, "    ") + "\n")
 	}
 	for _, reason := range slices.Sorted(maps.Keys(more)) {
@@ -243,7 +243,7 @@ func workloadColumns(l Layout, rows []poolRow, most int64) []column {
 	noted := slices.ContainsFunc(rows, func(r poolRow) bool { return r.of.Note != "" })
 	return []column{
 		{"NAMESPACE", l.AllNamespaces, func(r poolRow) string { return r.of.Namespace }},
-		{"WORKLOAD", true, func(r poolRow) string { return r.of.Kind + "/" + r.of.Name }},
+		{"WORKLOAD", true, func(r poolRow) string { return finding.Object(r.of.Kind, r.of.Name) }},
 		{"POOL", true, ofPool(func(p *Pool) string { return p.Name })},
 		{"SHARE", wide, ofPool(func(p *Pool) string { return strconv.FormatFloat(p.Share, 'f', 1, 64) })},
 		{"TARGET", true, ofPool(func(p *Pool) string { return fmt.Sprint(p.Target) })},

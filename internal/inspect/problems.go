@@ -40,7 +40,10 @@ type Problem struct {
 
 // text is the problem in the text of an explanation.
 func (p *Problem) text() string {
-	return fmt.Sprintf("Problem: %s\nTo change that: %s\n", p.Problem, p.Action)
+	var l lines
+	l.add("Problem: %s", p.Problem)
+	l.add("To change that: %s", p.Action)
+	return l.String()
 }
 
 // where is the object, with its namespace if it has one.

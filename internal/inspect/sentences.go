@@ -11,6 +11,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
@@ -37,35 +38,45 @@ func (a *Aspect) missed(b bypass, what string) {
 	a.because("It would be %s if it were created now. It was created before its policy, or it bypassed the webhook (see the events of its owner).", what)
 }
 
+// lines are those of a text for a terminal. What they are made of comes from objects that tenants write, so that none of it ends a line.
+type lines struct{ strings.Builder }
+
+func (l *lines) add(format string, args ...any) {
+	l.WriteString(bounded.Printable(fmt.Sprintf(format, args...)) + "\n")
+}
+
 // oneLine is an error without line breaks.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func (e *Explanation) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Pod %s/%s", e.Namespace, e.Pod)
+	var l lines
+	head := fmt.Sprintf("Pod %s/%s", e.Namespace, e.Pod)
 	if len(e.Owners) > 0 {
-		fmt.Fprintf(&b, ", of %s", strings.Join(e.Owners, " of "))
+		head += ", of " + strings.Join(e.Owners, " of ")
 	}
 	if e.Node != "" {
-		fmt.Fprintf(&b, ", on node %s", e.Node)
+		head += ", on node " + e.Node
 	}
-	b.WriteString("\n")
+	l.add("%s", head)
 	if e.LeftAlone != "" {
-		fmt.Fprintf(&b, "Stowage changed nothing in it: %s\n", e.LeftAlone)
+		l.add("Stowage changed nothing in it: %s", e.LeftAlone)
 	}
 	for _, a := range []struct {
 		question string
 		Aspect
 	}{{"Where it goes", e.Spread}, {"How big it is", e.Sizing}, {"What it really consumes", e.PeerPods}} {
-		fmt.Fprintf(&b, "\n%s: %s\n", a.question, a.Summary)
+		l.add("")
+		l.add("%s: %s", a.question, a.Summary)
 		for _, fact := range a.Facts {
-			fmt.Fprintf(&b, "  %s\n", fact)
+			l.add("  %s", fact)
 		}
 	}
 	if e.Pending != "" {
-		fmt.Fprintf(&b, "\nIt is Pending: %s.\nTo change that: %s.\n", e.Pending, e.Action)
+		l.add("")
+		l.add("It is Pending: %s.", e.Pending)
+		l.add("To change that: %s.", e.Action)
 	}
-	return b.String()
+	return l.String()
 }
 
 func (f *spreadFacts) describe(a *Aspect) {

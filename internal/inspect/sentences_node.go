@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 )
 
 // sentences are the facts of a node in words.
@@ -27,7 +28,7 @@ func (f *nodeFacts) sentences() (out []string) {
 		say("Pod %s/%s is sized by FlexDaemonsetTemplate %s: %s.", p.Namespace, p.Pod, p.SizedBy, strings.Join(parts, ", "))
 	}
 	for _, p := range f.Pools {
-		say("%d of the pods of %s %s/%s in pool %s.", p.Pods, p.Kind, p.Namespace, p.Owner, p.Pool)
+		say("%d of the pods of %s %s/%s in pool %s.", p.Pods, bounded.Name(p.Kind), p.Namespace, bounded.Name(p.Owner), p.Pool)
 	}
 	if len(out) == 0 {
 		say("Stowage decided nothing about it: it has no VMs, no sized pod and no pod with a seat.")

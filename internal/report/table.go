@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 )
 
 // Table is rows below a head, all with as many cells.
@@ -71,7 +73,11 @@ func (t *Table) Text() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{t.Head}, t.Rows...) {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+		cells := make([]string, len(row))
+		for i := range row {
+			cells[i] = bounded.Printable(row[i]) // a line break or a tab would make rows and columns of its own
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	_ = w.Flush() // a Builder takes everything
 	lines := strings.Split(b.String(), "\n")

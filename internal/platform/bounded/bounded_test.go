@@ -2,6 +2,7 @@ package bounded
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,15 @@ func TestPrintable(t *testing.T) {
 	} {
 		if got := Printable(text); got != want {
 			t.Errorf("%q is printed as %s, want %s", text, got, want)
+		}
+	}
+}
+
+// A name is one word, and no longer than names are.
+func TestName(t *testing.T) {
+	for name, want := range map[string]string{"web-1": "web-1", "a b\nc\td": `a\x20b\nc\td`, strings.Repeat("x", 300): strings.Repeat("x", 250) + "..."} {
+		if got := Name(name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
 		}
 	}
 }

@@ -26,4 +26,13 @@ func Printable(text string) string {
 	return b.String()
 }
 
+// mostName is how many bytes the name of an object has at most.
+const mostName = 253
+
+// Name returns the name of an object, or of a kind, for a line of text: as one word, and no longer than names are. The API server checks neither in
+// an owner reference, which a tenant may write.
+func Name(name string) string {
+	return strings.ReplaceAll(Printable(Text(name, mostName)), " ", `\x20`)
+}
+
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
