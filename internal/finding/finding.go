@@ -147,7 +147,7 @@ func (f *Finding) closed() string {
 // restart is how to roll out.
 func (f *Finding) restart() string {
 	if f.Paused {
-		return fmt.Sprintf("resume the Deployment (kubectl -n %s rollout resume deployment/%s), and roll out", f.Namespace, f.argument())
+		return f.resume() + ", and roll out"
 	}
 	if f.OnDelete {
 		return "delete its pods one after the other, because its update strategy is OnDelete"
@@ -159,6 +159,11 @@ func (f *Finding) restart() string {
 		return fmt.Sprintf("roll out (kubectl -n %s rollout restart %s/%s)", f.Namespace, strings.ToLower(f.Kind), f.argument())
 	}
 	return "roll out: have its pods created again"
+}
+
+// resume is how to end the pause of a Deployment.
+func (f *Finding) resume() string {
+	return fmt.Sprintf("resume the Deployment (kubectl -n %s rollout resume deployment/%s)", f.Namespace, f.argument())
 }
 
 // argument is the object's name in a command for a shell, which may take other characters than those of names for commands.

@@ -14,9 +14,49 @@ func of(v Values) Finding {
 // ofWorkloads are the rows about the pods of a workload.
 var ofWorkloads = map[Reason]row{
 	NotYetObserved: {
-		severity: Passing, means: "The last change of a Deployment has no effect yet.",
-		sentence: always("kube-controller-manager has not acted on the last change of this Deployment yet: wait"),
-		example:  of(Values{}),
+		severity: Passing, means: "The last change of a Deployment or a StatefulSet has no effect yet.",
+		sentence: func(f *Finding) string {
+			return "kube-controller-manager has not acted on the last change of this " + f.Kind + " yet: wait"
+		},
+		example: of(Values{}),
+	},
+	RolloutPaused: {
+		means: "A Deployment is paused, and its rollout has not ended.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("is paused in its rollout: %d of %d pods are of the newest revision", f.Count, f.Of)
+		},
+		remedy:  func(f *Finding) string { return f.resume() },
+		example: of(Values{Count: 3, Of: 10}),
+	},
+	BeingDeleted: {
+		means: "A Deployment or a StatefulSet is being deleted, and something holds it.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("has been in deletion since %s%s", f.Since, ifElse(f.Objects == "", "", ": it is held by the "+f.plural("finalizer")))
+		},
+		remedy: func(f *Finding) string {
+			return "find out what is to remove the " + ifElse(f.Several, "finalizers", "finalizer") + " and does not; until then its controller creates no pods"
+		},
+		example: of(Values{Since: "2026-01-02T15:04:05Z", Objects: "example.com/backup"}),
+	},
+	PodNotDeleted: {
+		means: "A pod is not gone after its grace period, and its owner creates no other one before.",
+		sentence: func(f *Finding) string {
+			by := "node " + f.Other + " " + f.Text
+			if f.Objects != "" {
+				by = "it is held by the " + f.plural("finalizer")
+			}
+			return "waits for the end of a pod whose grace period is over: " + by
+		},
+		remedy: func(f *Finding) string {
+			switch {
+			case f.Objects != "":
+				return "find out what is to remove the " + ifElse(f.Several, "finalizers", "finalizer") + " and does not, or remove it from the pod"
+			case f.Text == "is not ready" || f.Text == "is gone":
+				return "bring the node back; once its machine is known to be off, delete the pod with --force --grace-period=0"
+			}
+			return "see the log of the kubelet on node " + f.Other
+		},
+		example: Finding{Namespace: "shop", Kind: "StatefulSet", Name: "db", Values: Values{Other: "node-1", Text: "is not ready"}},
 	},
 	PodsPending: {
 		severity: Passing, means: "Pods wait for a node.",
@@ -32,6 +72,9 @@ var ofWorkloads = map[Reason]row{
 	PodsRefused: {
 		means: "The API server refuses to create pods.",
 		sentence: func(f *Finding) string {
+			if f.Count >= f.Of { // those of the older revision
+				return "the API server refuses to create what the newest revision asks for: " + f.Text
+			}
 			return fmt.Sprintf("%d of %d pods exist, because the API server refuses to create more: %s", f.Count, f.Of, f.Text)
 		},
 		remedy:  always("correct what the message names: the pod template, a quota, LimitRange or admission policy, or an object that is missing; Stowage refuses no pod"),
@@ -43,8 +86,11 @@ var ofWorkloads = map[Reason]row{
 		example:  of(Values{Text: "ReplicaSet web-1 asks for 5 pods and has had 3 for minutes; those are put in order, and none is evicted"}),
 	},
 	Progressing: {
-		severity: Passing, means: "Pods are being created or removed.",
+		severity: Passing, means: "Pods are being created or removed, or a rollout goes on.",
 		sentence: func(f *Finding) string {
+			if f.Text != "" {
+				return f.Text
+			}
 			if f.Count == f.Of {
 				return "pods are being created or removed"
 			}

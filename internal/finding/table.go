@@ -55,6 +55,9 @@ const (
 	NodesCordoned  Reason = "NodesCordoned"
 	FitsNoNode     Reason = "FitsNoNode"
 	NotYetObserved Reason = "NotYetObserved"
+	RolloutPaused  Reason = "RolloutPaused"
+	BeingDeleted   Reason = "BeingDeleted"
+	PodNotDeleted  Reason = "PodNotDeleted"
 	// Of what keeps pods of a workload from moving.
 	EvictionRefused    = Reason(stowage.HindranceEvictionRefused)
 	NoRoomForRebalance = Reason(stowage.HindranceNoRoom)

@@ -27,7 +27,7 @@ func (g *group) done(r *Report) Workload {
 	case g.leftOut:
 		g.problem(r, finding.LeftOut, finding.Values{})
 	case g.unseen:
-		f := finding.Finding{Reason: finding.NotYetObserved}
+		f := finding.Finding{Reason: finding.NotYetObserved, Kind: g.Kind}
 		w.Note, waits = f.Sentence(), true
 	default:
 		waits = g.causes(r)
@@ -61,7 +61,7 @@ func (g *group) causes(r *Report) (waits bool) {
 		of.Hindrances = append(slices.DeleteFunc(slices.Clone(of.Hindrances), func(h stowage.Hindrance) bool { return h.Reason == stowage.HindrancePinned }), *g.pinned)
 	}
 	of.Soft, of.Unsuitable = g.policy.Misfits()
-	for _, f := range g.Findings(of) {
+	for _, f := range append(g.Findings(of), g.rolloutFindings(r.at)...) {
 		passing := f.Reason.Severity() == finding.Passing
 		switch {
 		case f.Reason == finding.PodsPending: // pods that wait have problems of their own

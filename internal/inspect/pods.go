@@ -20,15 +20,18 @@ import (
 // lists those of the report's namespace.
 func (i *Inspector) listPods(ctx context.Context, s *snapshot, namespace string, r *Report) error {
 	keep := func(pod *corev1.Pod) {
-		if !podstatus.Ended(pod) {
+		switch {
+		case !podstatus.Ended(pod):
 			s.pods = append(s.pods, slim(pod))
+		case i.overdue(pod):
+			s.ended = append(s.ended, slim(pod))
 		}
 	}
 	err := each(ctx, i, &corev1.PodList{}, keep)
 	if apierrors.IsForbidden(err) && namespace != "" {
 		r.hide("the VMs of nodes")
 		r.hide("the nodes that templates cover")
-		s.podsOfNamespace, s.pods = true, nil
+		s.podsOfNamespace, s.pods, s.ended = true, nil, nil
 		return each(ctx, i, &corev1.PodList{}, keep, client.InNamespace(namespace))
 	}
 	return err
@@ -38,7 +41,7 @@ func (i *Inspector) listPods(ctx context.Context, s *snapshot, namespace string,
 func slim(pod *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, Labels: pod.Labels, OwnerReferences: pod.OwnerReferences,
-		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, Finalizers: pod.Finalizers,
 	}}
 	for k, v := range pod.Annotations {
 		if k != corev1.LastAppliedConfigAnnotation {

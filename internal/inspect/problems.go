@@ -82,6 +82,11 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 			found.add(p, pod.Name)
 		}
 	}
+	for _, pod := range slices.Concat(s.pods, s.ended) {
+		if i.overdue(pod) && s.awaited(pod) {
+			found.add(podProblemOf(pod, finding.PodNotDeleted, cells.holdsBack(ctx, s, pod)), pod.Name)
+		}
+	}
 	for _, p := range found.order {
 		names := found.pods[p]
 		pods := "pod " + names[0]

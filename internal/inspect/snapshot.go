@@ -42,8 +42,10 @@ type snapshot struct {
 	// and what in it chooses nodes.
 	created     map[types.UID]corev1.PodTemplateSpec
 	deployments []deployment
-	written     []written
-	daemonSets  map[types.UID]*appsv1.DaemonSet
+	// rollouts are those of Deployments and StatefulSets.
+	rollouts   map[types.UID]rollout
+	written    []written
+	daemonSets map[types.UID]*appsv1.DaemonSet
 	// onDelete are the StatefulSets that replace only pods that somebody deletes.
 	onDelete map[types.UID]bool
 	// edited is when somebody but a controller last wrote the settings of an object.
@@ -63,7 +65,9 @@ type snapshot struct {
 	// the report's: then podsOfNamespace is set.
 	pods            []*corev1.Pod
 	podsOfNamespace bool
-	nodes           nodeLabels
+	// ended are those that have ended, and should be gone.
+	ended []*corev1.Pod
+	nodes nodeLabels
 	// answered are when the pods were created that the webhook changed, by namespace. Unanswered are when those were created that
 	// it should have changed.
 	answered   map[string][]time.Time
@@ -82,10 +86,7 @@ func (s *snapshot) templateOf(d *appsv1.DaemonSet) string {
 // deployment is what is kept of a Deployment.
 type deployment struct {
 	*world.Workload
-	annotations map[string]string // of its pods
-	asks        bool              // for a pod
-	paused      bool
-	seen        bool // by its controller, as it is now
+	template corev1.PodTemplateSpec // of its pods, as in snapshot.created
 }
 
 // written is an object with settings that somebody wrote.
@@ -164,7 +165,7 @@ func (m *podOwner) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
 
 // snapshot lists what the report on a namespace depends on.
 func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (*snapshot, error) {
-	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, onDelete: map[types.UID]bool{}, edited: map[types.UID]time.Time{}, answered: map[string][]time.Time{}}
+	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, onDelete: map[types.UID]bool{}, edited: map[types.UID]time.Time{}, rollouts: map[types.UID]rollout{}, answered: map[string][]time.Time{}}
 	if err := i.listWorkloads(ctx, s, namespace); err != nil {
 		return nil, forbidden("workloads and PodDistributors", err)
 	}
@@ -259,10 +260,15 @@ func (s *snapshot) add(kind string, obj client.Object, template *corev1.PodTempl
 		return w
 	}
 	s.note(appsv1.SchemeGroupVersion.WithKind(kind), obj, template)
-	s.addOwner(w, corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: corev1.PodSpec{
-		NodeName: template.Spec.NodeName, NodeSelector: template.Spec.NodeSelector, Affinity: template.Spec.Affinity, RuntimeClassName: template.Spec.RuntimeClassName,
-	}})
+	s.addOwner(w, createdBy(template))
 	return w
+}
+
+// createdBy is what is kept of the template of pods: see snapshot.created.
+func createdBy(template *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: corev1.PodSpec{
+		NodeName: template.Spec.NodeName, NodeSelector: template.Spec.NodeSelector, Affinity: template.Spec.Affinity, RuntimeClassName: template.Spec.RuntimeClassName,
+	}}
 }
 
 func (s *snapshot) addOwner(w *world.Workload, created corev1.PodTemplateSpec) *podOwner {
@@ -278,10 +284,8 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 	return cmp.Or(
 		each(ctx, i, &appsv1.DeploymentList{}, func(o *appsv1.Deployment) {
 			s.note(appsv1.SchemeGroupVersion.WithKind("Deployment"), o, &o.Spec.Template)
-			s.deployments = append(s.deployments, deployment{
-				Workload: s.add("Deployment", o, nil), annotations: o.Spec.Template.Annotations,
-				asks: o.Spec.Replicas == nil || *o.Spec.Replicas > 0, paused: o.Spec.Paused, seen: o.Status.ObservedGeneration >= o.Generation,
-			})
+			s.deployments = append(s.deployments, deployment{Workload: s.add("Deployment", o, nil), template: createdBy(&o.Spec.Template)})
+			s.rollouts[o.UID] = rolloutOfDeployment(o)
 			s.noteGate("Deployment", o, &o.Spec.Template.Spec)
 		}, in),
 		each(ctx, i, &appsv1.ReplicaSetList{}, func(o *appsv1.ReplicaSet) {
@@ -294,6 +298,7 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 			if s.add("StatefulSet", o, &o.Spec.Template); o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 				s.onDelete[o.UID] = true
 			}
+			s.rollouts[o.UID] = rolloutOfStatefulSet(o)
 			s.noteGate("StatefulSet", o, &o.Spec.Template.Spec)
 		}, in),
 		each(ctx, i, &appsv1.DaemonSetList{}, func(o *appsv1.DaemonSet) {

@@ -25,10 +25,13 @@ import (
 // cells lists the nodes of pools, or of domains of them, once each. Few pods wait, so that few nodes are read whole.
 type cells struct {
 	*Inspector
-	by map[string][]corev1.Node
+	by     map[string][]corev1.Node
+	states map[string]string // of nodes, by their name
 }
 
-func (i *Inspector) newCells() *cells { return &cells{Inspector: i, by: map[string][]corev1.Node{}} }
+func (i *Inspector) newCells() *cells {
+	return &cells{Inspector: i, by: map[string][]corev1.Node{}, states: map[string]string{}}
+}
 
 // nodes returns the nodes of a set, and false where they may not be read.
 func (c *cells) nodes(ctx context.Context, selected nodeset.Set) ([]corev1.Node, bool) {

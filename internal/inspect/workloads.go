@@ -33,6 +33,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	if !i.Spread {
 		return nil
 	}
+	s.addBareOwners()
 	busy, err := s.findRoots(ctx)
 	if err != nil {
 		return err
@@ -46,11 +47,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 			return err
 		}
 	}
-	for n := range s.deployments {
-		if err := all.addDeployment(ctx, &s.deployments[n]); err != nil {
-			return err
-		}
-	}
+	all.addRollouts()
 	for _, uid := range all.order {
 		g := all.byUID[uid]
 		r.Workloads = append(r.Workloads, g.done(r))
@@ -119,19 +116,6 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 		return err
 	}
 	return g.add(ctx, all, m, seen, p)
-}
-
-// addDeployment notes what a Deployment's controller has not done yet. A Deployment without a ReplicaSet is a workload, too.
-func (all *groups) addDeployment(ctx context.Context, d *deployment) error {
-	if g := all.byUID[d.UID]; g != nil {
-		g.unseen, g.paused = !d.seen, d.paused
-		return nil
-	}
-	p, err := all.finder.Find(ctx, policy.Pod{Namespace: d.Namespace, Owner: d.Ref, Annotations: d.annotations})
-	if err == nil && p != nil && d.asks && !all.scope.Excludes(d.Namespace) {
-		all.add(d.UID, &group{Workload: Workload{Namespace: d.Namespace, Kind: d.Kind, Name: d.Name, Policy: p.Source}, unseen: true})
-	}
-	return err
 }
 
 // look notes why the pods of a workload get no seat, if they get none.
@@ -210,8 +194,9 @@ type group struct {
 	// its namespace is known to be on, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
 	unanswered []time.Time
 	edited     time.Time
-	// unseen says that a Deployment's controller has not done what it last asked for.
-	unseen bool
+	// unseen says that the controller of a Deployment or a StatefulSet has not done what it last asked for.
+	unseen   bool
+	rollouts []rollout
 }
 
 // add adds what one owner of pods has and should have.
