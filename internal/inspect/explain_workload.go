@@ -115,11 +115,11 @@ func (r *Report) kindOf(kind, name string) (written string) {
 	return written
 }
 
-// knownAs returns the kind of a workload that was listed, and "" if none was.
+// knownAs returns the kind of an object that was listed, and "" if none was.
 func (r *Report) knownAs(kind, name string) string {
-	for _, w := range r.listed {
-		if w.Name == name && SameKind(w.Kind, kind) {
-			return w.Kind
+	for _, object := range r.listed {
+		if k, n, _ := strings.Cut(object, "/"); n == name && SameKind(k, kind) {
+			return k
 		}
 	}
 	return ""

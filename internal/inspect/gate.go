@@ -20,6 +20,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Gate is what there is of the scheduling gate stowage.dev/seat in the report's namespaces.
@@ -70,13 +71,18 @@ func (i *Inspector) listJobs(ctx context.Context, s *snapshot, namespace string)
 		each(ctx, i, &batchv1.CronJobList{}, func(o *batchv1.CronJob) {
 			s.note(batchv1.SchemeGroupVersion.WithKind("CronJob"), o, &o.Spec.JobTemplate.Spec.Template)
 			s.noteGate("CronJob", o, &o.Spec.JobTemplate.Spec.Template.Spec)
+			s.others = append(s.others, "CronJob/"+o.Name)
 		}, in),
 		each(ctx, i, &batchv1.JobList{}, func(o *batchv1.Job) {
+			s.others = append(s.others, "Job/"+o.Name)
 			if o.Status.CompletionTime == nil && !slices.ContainsFunc(o.Status.Conditions, func(c batchv1.JobCondition) bool {
 				return c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue
 			}) {
 				s.note(batchv1.SchemeGroupVersion.WithKind("Job"), o, &o.Spec.Template)
 				s.noteGate("Job", o, &o.Spec.Template.Spec)
+				w := world.New(batchv1.SchemeGroupVersion.WithKind("Job"), o)
+				w.Replicas = asks(o)
+				s.jobs = append(s.jobs, job{Workload: w, template: createdBy(&o.Spec.Template)})
 			}
 		}, in),
 	)

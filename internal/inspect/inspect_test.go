@@ -77,6 +77,7 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 	onNode := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
 	return &Inspector{
 		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithReturnManagedFields().WithIndex(&corev1.Pod{}, "spec.nodeName", onNode).
+			WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
 		Namespace: "stowage-system", Registration: "stowage",
 		Clock: clocktesting.NewFakePassiveClock(now), Deployment: "stowage", Controllers: "stowage-controllers", Lease: "stowage-leader",

@@ -63,7 +63,7 @@ func rolloutOfStatefulSet(o *appsv1.StatefulSet) rollout {
 		r.updated += min(int64(*u.Partition), r.asked)
 	}
 	if byHand || st.UpdateRevision == st.CurrentRevision { // updated counts none then, on some versions
-		r.updated = r.pods
+		r.updated = max(r.pods, r.asked)
 	}
 	return r
 }
@@ -115,24 +115,6 @@ func (all *groups) addRollouts() {
 		}
 		g.unseen, g.paused = g.unseen || !r.seen && r.deleted.IsZero(), g.paused || r.paused
 		g.rollouts = append(g.rollouts, r)
-	}
-}
-
-// addBareOwners has a Deployment that asks for pods, and has no ReplicaSet, be seen as what makes them.
-func (s *snapshot) addBareOwners() {
-	has := map[types.UID]bool{}
-	for _, m := range s.owners {
-		if m.Controller != nil {
-			has[m.Controller.UID] = true
-		}
-	}
-	for i := range s.deployments {
-		d := &s.deployments[i]
-		if r := s.rollouts[d.UID]; !has[d.UID] && r.asked > 0 {
-			w := *d.Workload
-			w.Replicas, w.Current, w.Failure = r.asked, 0, r.failure
-			s.addOwner(&w, d.template)
-		}
 	}
 }
 

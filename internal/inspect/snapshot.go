@@ -42,6 +42,9 @@ type snapshot struct {
 	// and what in it chooses nodes.
 	created     map[types.UID]corev1.PodTemplateSpec
 	deployments []deployment
+	jobs        []job // that have not ended
+	// others are further objects that there are, as kind/name. They make no pods themselves, or no more.
+	others []string
 	// rollouts are those of Deployments and StatefulSets.
 	rollouts   map[types.UID]rollout
 	written    []written
@@ -85,6 +88,12 @@ func (s *snapshot) templateOf(d *appsv1.DaemonSet) string {
 
 // deployment is what is kept of a Deployment.
 type deployment struct {
+	*world.Workload
+	template corev1.PodTemplateSpec // of its pods, as in snapshot.created
+}
+
+// job is what is kept of a Job.
+type job struct {
 	*world.Workload
 	template corev1.PodTemplateSpec // of its pods, as in snapshot.created
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/platform/apisupport"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
-	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Report is the state of a cluster, or of one namespace's workloads in it.
@@ -40,7 +39,7 @@ type Report struct {
 	at           time.Time
 	namespace    string   // that it is about, or "" for all
 	distributors []string // the PodDistributors, as kind/name
-	listed       []*world.Workload
+	listed       []string // what there is of the kinds that were listed, as kind/name
 	named        bool     // only what was named is shown
 	hidden       []string // what is left out because the user may not read it
 }
@@ -233,7 +232,10 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	if err != nil {
 		return nil, err
 	}
-	r.listed = s.objects.Workloads
+	r.listed = s.others
+	for _, w := range s.objects.Workloads {
+		r.listed = append(r.listed, w.Kind+"/"+w.Name)
+	}
 	registration, err := i.registration(ctx, s, r)
 	if err != nil {
 		return nil, err

@@ -33,9 +33,16 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	if !i.Spread {
 		return nil
 	}
-	s.addBareOwners()
-	busy, err := s.findRoots(ctx)
+	s.addPodless()
+	busy := map[types.UID]bool{}
+	if err := s.findRoots(ctx, s.owners, busy); err != nil {
+		return err
+	}
+	targets, err := i.addTargets(ctx, s)
 	if err != nil {
+		return err
+	}
+	if err := s.findRoots(ctx, targets, busy); err != nil {
 		return err
 	}
 	all := &groups{Inspector: i, s: s, finder: i.finder(s), scope: scope.New(s, i.Namespace), byUID: map[types.UID]*group{}}
@@ -48,6 +55,9 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 		}
 	}
 	all.addRollouts()
+	if err := all.readRefusals(ctx); err != nil {
+		return err
+	}
 	for _, uid := range all.order {
 		g := all.byUID[uid]
 		r.Workloads = append(r.Workloads, g.done(r))
@@ -61,13 +71,12 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	return nil
 }
 
-// findRoots fills in what is above each owner of pods. It returns which of the uppermost objects have pods, or ask for some.
-func (s *snapshot) findRoots(ctx context.Context) (busy map[types.UID]bool, _ error) {
-	busy = map[types.UID]bool{}
-	for _, m := range s.owners {
+// findRoots fills in what is above some owners of pods, and which of the uppermost objects have pods, or ask for some.
+func (s *snapshot) findRoots(ctx context.Context, owners []*podOwner, busy map[types.UID]bool) error {
+	for _, m := range owners {
 		chain, err := world.Owners(ctx, s, m.Namespace, m.Ref)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		m.root = chain.Root()
 		for _, ref := range chain.Refs {
@@ -75,7 +84,7 @@ func (s *snapshot) findRoots(ctx context.Context) (busy map[types.UID]bool, _ er
 		}
 		busy[m.root.UID] = busy[m.root.UID] || m.busy()
 	}
-	return busy, nil
+	return nil
 }
 
 // groups are the workloads in the making, in the order in which they came.
@@ -197,6 +206,7 @@ type group struct {
 	// unseen says that the controller of a Deployment or a StatefulSet has not done what it last asked for.
 	unseen   bool
 	rollouts []rollout
+	lack     []world.Object // what makes its pods, and has not all
 }
 
 // add adds what one owner of pods has and should have.
@@ -240,6 +250,9 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 		case scale != nil:
 			replicas = scale.Replicas
 		}
+	}
+	if int64(len(m.pods))+m.unseated < replicas {
+		g.lack = append(g.lack, world.Object{Namespace: m.Namespace, Ref: m.Ref})
 	}
 	elsewhere := all.finder.Elsewhere(ctx, p, seen, m.held, all.s.nodes.with)
 	g.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), elsewhere))
