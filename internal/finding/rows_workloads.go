@@ -217,6 +217,19 @@ var ofWorkloads = map[Reason]row{
 		},
 		example: of(Values{Count: 2}),
 	},
+	SourceGone: {
+		means: "Pods wait for a node of a pool, and the strategy that gave it to them is gone or does not count any more.",
+		sentence: func(f *Finding) string {
+			return "no strategy divides these pods any more, and they still wait for a node of pool " + f.Pool + ", which their seat has them select"
+		},
+		remedy: func(f *Finding) string {
+			if f.Kind == "Job" {
+				return "create the Job again, because it counts a pod that is deleted as failed; or write its strategy again"
+			}
+			return "delete these pods, so that their owner creates others without a pool, or write the strategy again; Stowage recreates only those of ReplicaSets, unless " + stowage.RepairAnnotation + " is " + string(stowage.RepairOff)
+		},
+		example: Finding{Namespace: "shop", Kind: "StatefulSet", Name: "db", Values: Values{Pool: "spot"}},
+	},
 	NoRoomInPool: {
 		means:    "Pods wait for a node of their pool, and none has room.",
 		sentence: func(f *Finding) string { return "no room in pool " + f.Pool },

@@ -50,6 +50,7 @@ const (
 	PodsStay       Reason = "PodsStay"
 	ForeignCost    Reason = "ForeignDeletionCost"
 	BeingAdopted   Reason = "PodsBeingAdopted"
+	SourceGone     Reason = "SourceGone"
 	NoRoomInPool   Reason = "NoRoomInPool"
 	PoolNotForPods Reason = "PoolNotForPods"
 	NodesCordoned  Reason = "NodesCordoned"

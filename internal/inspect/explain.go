@@ -133,8 +133,15 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 	// 4. Does it wait for a node?
 	if why, waits := podstatus.Unschedulable(s.pod); waits {
 		e.Pending, e.Action = why, "make room on a node that it may use, or change what it asks for"
-		if reason, values := i.newCells().waitsFor(ctx, s.pod, s.policy, s.nodes); reason != "" {
-			f := finding.Finding{Reason: reason, Values: values}
+		cells := i.newCells()
+		if s.policy == nil && ofPolicy(s.pod) {
+			cells.hiddenPolicies = apierrors.IsForbidden(i.Client.List(ctx, &stowage.ClusterSpreadPolicyList{}, client.Limit(1)))
+		}
+		if reason, values := cells.waitsFor(ctx, s.pod, s.policy, s.nodes); reason != "" {
+			f := finding.Finding{Reason: reason, Namespace: namespace, Values: values}
+			if s.owner != nil {
+				f.Kind, f.Name = s.owner.Kind, s.owner.Name
+			}
 			e.Pending, e.Action = f.Sentence()+": "+why, f.Remedy()
 		}
 	}

@@ -219,7 +219,7 @@ func (s *subject) strategy(ctx context.Context, f *spreadFacts) (*policy.Policy,
 	if p == nil {
 		f.NoStrategy = s.noStrategy()
 		f.NoStrategy.Seated = s.pod.Labels[stowage.SeatLabel] != "" && proven(s.pod)
-		f.NoStrategy.OfPolicy = ledger.UnverifiedSource(s.pod.Annotations[stowage.ClaimAnnotation]).UID != ""
+		f.NoStrategy.OfPolicy = ofPolicy(s.pod)
 		f.NoStrategy.Unselecting, err = finder.Unselecting(ctx, of)
 		return nil, err
 	}
@@ -307,6 +307,11 @@ func (s *subject) noStrategy() *noStrategy {
 // proven reports whether a pod carries a proof of its seat. Whether that is genuine only
 // who has the key can tell.
 func proven(pod *corev1.Pod) bool { return pod.Annotations[stowage.ClaimAnnotation] != "" }
+
+// ofPolicy reports whether a pod's claim says that its seat is of a SpreadPolicy or a ClusterSpreadPolicy.
+func ofPolicy(pod *corev1.Pod) bool {
+	return ledger.UnverifiedSource(pod.Annotations[stowage.ClaimAnnotation]).UID != ""
+}
 
 // adopted reports whether a pod got its seat after it was created.
 func adopted(pod *corev1.Pod) bool {

@@ -338,7 +338,12 @@ func TestProblems(t *testing.T) {
 			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
 		})}, want: []string{"DaemonSet/agent: no room for the size: 0/1"}},
 		"a seated pod that waits": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
-		"no node has the labels":  {objects: []client.Object{poolNode("a"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no node has the labels of pool 1 (p=b): 0/1"}},
+		"a seated pod whose strategy is gone": {objects: []client.Object{poolNode("b"), web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Annotations = nil }), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			delete(p.Annotations, stowage.SpreadStrategyAliasAnnotation)
+		})}, want: []string{"ReplicaSet/web: no strategy divides these pods any more, and they still wait for a node of pool 1, which their seat has them select: 0/1"}},
+		"but not where the spread is off": {objects: []client.Object{pod("x", "1", 1, waits)}, edit: func(i *Inspector) { i.Spread = false }},
+		"no node has the labels":          {objects: []client.Object{poolNode("a"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no node has the labels of pool 1 (p=b): 0/1"}},
 		"the template's own selector fits no node": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
 			waits(p)
 			p.Spec.NodeSelector["disk"] = "ssd"

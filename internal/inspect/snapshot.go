@@ -327,9 +327,12 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 	)
 }
 
+// hiddenClusterPolicies is what is left out for who may not read the ClusterSpreadPolicies.
+const hiddenClusterPolicies = "ClusterSpreadPolicies"
+
 // listClusterPolicies lists the ClusterSpreadPolicies, which may be hidden from a user of one namespace.
 func (i *Inspector) listClusterPolicies(ctx context.Context, s *snapshot, r *Report) error {
-	return r.unlessHidden("ClusterSpreadPolicies", each(ctx, i, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
+	return r.unlessHidden(hiddenClusterPolicies, each(ctx, i, &stowage.ClusterSpreadPolicyList{}, func(p *stowage.ClusterSpreadPolicy) {
 		s.objects.Policies.Cluster = append(s.objects.Policies.Cluster, p.DeepCopy())
 	}))
 }

@@ -27,6 +27,8 @@ type cells struct {
 	*Inspector
 	by     map[string][]corev1.Node
 	states map[string]string // of nodes, by their name
+	// hiddenPolicies says that there may be policies which may not be read.
+	hiddenPolicies bool
 }
 
 func (i *Inspector) newCells() *cells {
@@ -65,8 +67,11 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 		return finding.NoFreeVM, finding.Values{Other: c.limitConfigMap(), Objects: c.ownLimits(ctx, pod)}
 	case pod.Labels[stowage.SizedByLabel] != "" && ofDaemonSet(pod):
 		return finding.NoRoomForSize, finding.Values{Other: pod.Labels[stowage.SizedByLabel]}
-	case pod.Labels[stowage.SeatLabel] != "" && proven(pod) && p != nil: // anybody may write the label
+	case pod.Labels[stowage.SeatLabel] == "" || !proven(pod): // anybody may write the label
+	case p != nil:
 		return c.inPool(ctx, pod, p)
+	case c.Spread && !adopted(pod) && !(c.hiddenPolicies && ofPolicy(pod)):
+		return finding.SourceGone, finding.Values{Pool: pod.Labels[stowage.PoolLabel]}
 	}
 	return "", finding.Values{}
 }

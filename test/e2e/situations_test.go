@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +41,7 @@ func TestSituations(t *testing.T) {
 	distribute := func(t *testing.T, n *tenant, name, kind, target string) *versprei.PodDistributor {
 		t.Helper()
 		d := &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}, Spec: versprei.PodDistributorSpec{
-			Target:       versprei.Target{APIVersion: "apps/v1", Kind: kind, Name: target},
+			Target:       versprei.Target{APIVersion: cmp.Or(map[string]string{"Job": "batch/v1", "ReplicationController": "v1"}[kind], "apps/v1"), Kind: kind, Name: target},
 			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 80}, {NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20}},
 		}}
 		must(t, n.Create(t.Context(), d))
@@ -97,6 +100,41 @@ func TestSituations(t *testing.T) {
 			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=2")}}))
 			deploy(t, n, 5, nil)
 		}, want: []string{"2 of 5 pods exist, because the API server refuses to create more: ", "exceeded quota: few", "→ correct what the message names: the pod template, a quota"}},
+		"a quota refuses the ReplicaSet": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("count/replicasets.apps=0")}}))
+			deploy(t, n, 2, nil)
+		}, want: []string{"Deployment/web: 0 of 2 pods exist, because the API server refuses to create more: ", "exceeded quota: few"}},
+		"a quota refuses each pod of a StatefulSet": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=0")}}))
+			like := n.Deployment("web", 2, annotated(documented))
+			must(t, n.Create(t.Context(), &appsv1.StatefulSet{ObjectMeta: like.ObjectMeta, Spec: appsv1.StatefulSetSpec{Replicas: like.Spec.Replicas, Selector: like.Spec.Selector, Template: like.Spec.Template}}))
+		}, want: []string{"StatefulSet/web: 0 of 2 pods exist, because the API server refuses to create more: ", "exceeded quota: none"}},
+		"a quota refuses each pod of a Job": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=0")}}))
+			distribute(t, n, "web", "Job", "web")
+			template := n.Deployment("web", 2, nil).Spec.Template
+			template.Spec.RestartPolicy = corev1.RestartPolicyNever
+			must(t, n.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}, Spec: batchv1.JobSpec{Parallelism: new(int32(2)), Template: template}}))
+		}, want: []string{"Job/web: 0 of 2 pods exist, because the API server refuses to create more: ", "exceeded quota: none"},
+			explain: []string{"job/web", "Job ", "exceeded quota: none"}},
+		"a quota refuses each pod of a ReplicationController": {make: func(t *testing.T, n *tenant) {
+			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=0")}}))
+			distribute(t, n, "web", "ReplicationController", "web")
+			template := n.Deployment("web", 2, nil).Spec.Template
+			must(t, n.Create(t.Context(), &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}, Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(2)), Selector: template.Labels, Template: &template}}))
+		}, want: []string{"ReplicationController/web: 0 of 2 pods exist, because the API server refuses to create more: ", "exceeded quota: none"}},
+		"a Deployment is paused before it has pods": {make: func(t *testing.T, n *tenant) {
+			deploy(t, n, 2, func(d *appsv1.Deployment) { d.Spec.Paused = true })
+		}, want: []string{"Deployment/web: is paused in its rollout: 0 of 2 pods are of the newest revision", "→ resume the Deployment (kubectl -n "}},
+		"old pods with a finalizer keep a Deployment from new ones": {make: func(t *testing.T, n *tenant) {
+			deploy(t, n, 2, func(d *appsv1.Deployment) {
+				d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
+				d.Spec.Template.Finalizers, d.Spec.Template.Spec.TerminationGracePeriodSeconds = []string{"example.com/backup"}, new(int64(1))
+			})
+			n.Ready(t, "web", 2)
+			t.Cleanup(func() { n.release(t, "web") })
+			n.edit(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}}, `{"spec":{"template":{"metadata":{"annotations":{"a":"b"},"finalizers":null}}}}`)
+		}, want: []string{"waits for the end of a pod whose grace period is over: it is held by the finalizer example.com/backup (2 pods, such as web-", "→ find out what is to remove the finalizer"}},
 		"no node has the labels of a pool": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("nowhere=yes,weight=1"))))
 		}, want: []string{"no node has the labels of pool 0 (nowhere=yes): ", "→ correct the labels of pool 0 in the annotation of Deployment web, or add nodes with these labels"}},
@@ -368,5 +406,17 @@ func TestConditionOfModes(t *testing.T) {
 		if pods[i].Labels[stowage.SeatLabel] != "" || !podstatus.Active(&pods[i]) {
 			t.Errorf("pod %s was changed", pods[i].Name)
 		}
+	}
+}
+
+// release removes the finalizers of an app's pods.
+func (n *tenant) release(t *testing.T, app string) {
+	t.Helper()
+	var pods corev1.PodList
+	if err := n.List(context.Background(), &pods, client.InNamespace(n.Namespace), client.MatchingLabels{"app": app}); err != nil {
+		t.Error(err)
+	}
+	for i := range pods.Items {
+		_ = n.Patch(context.Background(), &pods.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 	}
 }
