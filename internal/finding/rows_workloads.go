@@ -234,8 +234,14 @@ var ofWorkloads = map[Reason]row{
 		means:    "Pods wait for a node of their pool, and none has room.",
 		sentence: func(f *Finding) string { return "no room in pool " + f.Pool },
 		remedy: func(f *Finding) string {
-			if f.At != "" {
-				return "other pools take the pods from " + f.At + " on; to keep them in the pool, add nodes to it"
+			const keep = "; to keep them in the pool, add nodes to it"
+			switch {
+			case f.Objects != "":
+				return "make room in the pool, or change the strategy: no other pool takes the pods, because " + f.Objects
+			case f.Several:
+				return "wait: other pools take the pods, unless room is on its way" + keep
+			case f.At != "":
+				return "other pools take the pods from " + f.At + " on" + keep
 			}
 			return "make room in the pool, change the strategy, or let other pools take the pods (spill)"
 		},

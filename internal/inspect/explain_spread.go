@@ -154,6 +154,8 @@ type shortageFacts struct {
 	// PodWaits says that the pod waits in this pool, and PodMoved that it runs elsewhere because of it.
 	PodWaits bool `json:"podWaits,omitempty"`
 	PodMoved bool `json:"podMoved,omitempty"`
+	// Untaken says why no other pool takes more of the pods that wait. It is empty where others take them.
+	Untaken string `json:"untaken,omitempty"`
 }
 
 // spread looks where the pod goes, and why.
@@ -191,7 +193,7 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	if p.Unsuitable() != nil {
 		f.Unsuitable = p.State.Unsuitable
 	}
-	f.Shortages = s.shortages(p, f.Seat, p.Whole().Target(pool, f.Replicas))
+	f.Shortages = s.shortages(p, f.Seat, p.Whole().Target(pool, f.Replicas), f.Replicas)
 	domain, known := p.DomainNamed(f.Seat.Domain)
 	if !known {
 		domain = -1
@@ -260,12 +262,16 @@ func (s *subject) noSeat(ctx context.Context, p *policy.Policy) *noSeat {
 }
 
 // shortages are the pools without room. A seat beyond what its pool should have came from one of them.
-func (s *subject) shortages(p *policy.Policy, seat *seatFacts, target int64) (out []shortageFacts) {
+func (s *subject) shortages(p *policy.Policy, seat *seatFacts, target, replicas int64) (out []shortageFacts) {
+	untaken := ""
+	if gaps, some := division.Gaps(p.Layout, p.State, p.Spill); some {
+		untaken = division.Untaken(p.Layout, gaps, replicas)
+	}
 	for _, in := range p.Shortages() {
 		own := in.Pool == seat.Pool
 		facts := shortageFacts{
 			Shortage: in, Pool: in.Pool, Since: in.State.Since, Max: in.State.Max,
-			PodWaits: own && s.pod.Spec.NodeName == "", PodMoved: !own && seat.Ordinal > target,
+			Untaken: untaken, PodWaits: own && s.pod.Spec.NodeName == "", PodMoved: !own && seat.Ordinal > target,
 		}
 		if in.State.Phase == spill.Exhausted {
 			facts.NextTry = &in.State.Next

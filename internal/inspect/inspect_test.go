@@ -247,6 +247,17 @@ func TestProblems(t *testing.T) {
 	poolNode := func(pool string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + pool, Labels: map[string]string{"p": pool}}}
 	}
+	spilling := func(strategy string) *appsv1.ReplicaSet {
+		return web(2, func(rs *appsv1.ReplicaSet) {
+			rs.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAliasAnnotation: strategy, stowage.SpillAnnotation: "2m"}
+		})
+	}
+	unschedulable := func(name string, since time.Duration) *corev1.Pod {
+		return pod(name, "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-since))
+		})
+	}
 	adopted := func(name string, ordinal int) *corev1.Pod {
 		return pod(name, "0", ordinal, func(p *corev1.Pod) { p.Annotations[stowage.ClaimAnnotation] = string(ledger.OriginAdopted) + "x" })
 	}
@@ -276,6 +287,7 @@ func TestProblems(t *testing.T) {
 		objects []client.Object
 		edit    func(*Inspector)
 		want    []string // "object: problem" each; a part of it is enough
+		action  string   // a part of what to do about the last
 	}{
 		"nothing": {},
 		"Stowage is down": {edit: func(i *Inspector) { i.Clock = clocktesting.NewFakePassiveClock(now.Add(time.Minute)) },
@@ -337,7 +349,10 @@ func TestProblems(t *testing.T) {
 			waits(p)
 			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
 		})}, want: []string{"DaemonSet/agent: no room for the size: 0/1"}},
-		"a seated pod that waits": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
+		"a seated pod that waits":             {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
+		"a pod that other pools take later":   {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "other pools take the pods from 00:01:00 on"},
+		"a pod that others should have taken": {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "wait: other pools take the pods, unless room is on its way"},
+		"a pod that no other pool takes":      {objects: []client.Object{poolNode("b"), spilling("p=a,base=1,weight=0:p=b,weight=1"), pod("y", "0", 1, nil), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "no other pool takes the pods, because pool 0 has weight 0 and no overflow"},
 		"a seated pod whose strategy is gone": {objects: []client.Object{poolNode("b"), web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Annotations = nil }), pod("x", "1", 1, func(p *corev1.Pod) {
 			waits(p)
 			delete(p.Annotations, stowage.SpreadStrategyAliasAnnotation)
@@ -393,6 +408,9 @@ func TestProblems(t *testing.T) {
 				if !strings.Contains(got[n], want) {
 					t.Errorf("problem %d is %q, want %q", n, got[n], want)
 				}
+			}
+			if n := len(r.Problems); n > 0 && !strings.Contains(r.Problems[n-1].Action, tc.action) {
+				t.Errorf("what to do is %q", r.Problems[n-1].Action)
 			}
 			if len(tc.want) > 0 && r.OK() {
 				t.Error("it is as it should be")

@@ -113,7 +113,7 @@ func (all *groups) addRollouts() {
 		if r.failure != "" && g.failure == "" {
 			g.failure = r.failure
 		}
-		g.unseen, g.paused = g.unseen || !r.seen && r.deleted.IsZero(), g.paused || r.paused
+		g.unseen, g.paused = g.unseen || !r.seen && r.deleted.IsZero() && r.failure == "", g.paused || r.paused
 		g.rollouts = append(g.rollouts, r)
 	}
 }

@@ -50,7 +50,7 @@ func TestRollouts(t *testing.T) {
 	refused := func(c appsv1.DeploymentCondition) *appsv1.Deployment {
 		c.Message = `replicasets.apps "site-1" is forbidden: exceeded quota: few`
 		return site(2, func(d *appsv1.Deployment) {
-			d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Conditions: []appsv1.DeploymentCondition{c}}
+			d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Conditions: []appsv1.DeploymentCondition{c}} // it stays at the old one
 		})
 	}
 	db := func(edit func(*appsv1.StatefulSet)) []client.Object {

@@ -262,8 +262,10 @@ func (f *seatFacts) removal() string {
 func (f *shortageFacts) sentence() string {
 	text := f.String() + f.Shortage.NextTry()
 	switch {
+	case f.PodWaits && f.Untaken == "":
+		return "P" + text[1:] + ". If the pod finds no node there, another pool takes it."
 	case f.PodWaits:
-		return "P" + text[1:] + ". The pod waits, because no other pool has room for it, either."
+		return "P" + text[1:] + ". The pod waits, because no other pool takes it: " + f.Untaken + "."
 	case f.PodMoved:
 		return "The pod was to run in another pool: " + text + "."
 	}

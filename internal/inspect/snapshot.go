@@ -167,6 +167,7 @@ type podOwner struct {
 	root   world.Ref
 	names  []string
 	policy *policy.Policy // nil if its pods have none
+	asked  int64          // how many pods it asks for, if a policy divides them
 }
 
 // busy reports whether it has pods, or asks for some.

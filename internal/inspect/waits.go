@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,7 +20,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -29,6 +33,7 @@ type cells struct {
 	states map[string]string // of nodes, by their name
 	// hiddenPolicies says that there may be policies which may not be read.
 	hiddenPolicies bool
+	owners         map[types.UID]*podOwner // nil where only one pod is looked at
 }
 
 func (i *Inspector) newCells() *cells {
@@ -128,10 +133,52 @@ func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy) (
 			return finding.NodesCordoned, v
 		}
 	}
-	if since := podstatus.UnschedulableSince(pod); p.Spill != nil && p.Spill[n].After > 0 && !since.IsZero() {
-		v.At = since.Add(p.Spill[n].After).UTC().Format(time.TimeOnly)
-	}
+	c.spills(pod, p, n, &v)
 	return finding.NoRoomInPool, v
+}
+
+// spills fills in when other pools take a pod that waits for a pool, or why they do not.
+func (c *cells) spills(pod *corev1.Pod, p *policy.Policy, pool int, v *finding.Values) {
+	if p.Spill == nil || p.Spill[pool].After == 0 {
+		return
+	}
+	switch {
+	case len(podstatus.VolumeClaims(&pod.Spec)) > 0:
+		v.Objects = "pods with a PersistentVolumeClaim that is bound stay"
+	case pod.Spec.SchedulingGroup != nil:
+		v.Objects = "pods of a scheduling group stay"
+	default:
+		v.Objects = c.untaken(pod, p, pool)
+	}
+	since := podstatus.UnschedulableSince(pod)
+	switch at := since.Add(p.Spill[pool].After); {
+	case v.Objects != "" || since.IsZero():
+	case at.After(c.Clock.Now()):
+		v.At = at.UTC().Format(time.TimeOnly)
+	default:
+		v.Several = true
+	}
+}
+
+// untaken says why no other pool takes the pods that wait for a pool, were it exhausted now. It is empty where others do, and where the other pods of
+// the workload are not known.
+func (c *cells) untaken(pod *corev1.Pod, p *policy.Policy, pool int) string {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || c.owners[owner.UID] == nil {
+		return ""
+	}
+	m, placed := c.owners[owner.UID], int64(0)
+	for _, other := range m.pods {
+		if n, known := p.PoolKeyed(poolOf(other)); known && n == pool && other.Spec.NodeName != "" {
+			placed++
+		}
+	}
+	n := max(m.asked, int64(len(m.pods)))
+	gaps, _ := division.Gaps(p.Layout, p.State, p.Spill)
+	if gaps[pool].Count == 0 {
+		gaps[pool] = sequence.Gap{From: placed, Count: cmp.Or(p.Spill[pool].LeftOut(p.Whole(), pool, placed, n), sequence.All)}
+	}
+	return division.Untaken(p.Layout, gaps, n)
 }
 
 // sizes says of which resource a pod asks for more than each node has, and how much both are.

@@ -257,6 +257,10 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	elsewhere := all.finder.Elsewhere(ctx, p, seen, m.held, all.s.nodes.with)
 	g.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), elsewhere))
 	g.Shortages = p.Shortages()
+	if gaps, some := division.Gaps(p.Layout, p.State, p.Spill); some {
+		g.Untaken = cmp.Or(g.Untaken, division.Untaken(p.Layout, gaps, replicas))
+	}
+	m.asked = replicas
 	without := max(0, m.unseated-int64(len(adopting))-elsewhere.Others-int64(len(elsewhere.Own)))
 	unseated := min(without, max(0, p.Seats()-seated))
 	g.Division.Unseated += unseated

@@ -5,6 +5,7 @@
 package division
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -159,6 +160,8 @@ type Division struct {
 	Held int64
 	// Shortages are the pools without room whose waiting pods other pools take.
 	Shortages []spill.Shortage
+	// Untaken says why no other pool takes more of these pods, and is empty where others take them all: see [Untaken].
+	Untaken string
 	// Moving says that pods are being created or removed. Stuck says that an owner has the same pods for minutes, and not as many
 	// as it asks for.
 	Moving, Stuck bool
@@ -261,6 +264,7 @@ func (d *Division) Merge(other *Division) {
 	d.ForeignCosts += other.ForeignCosts
 	d.Held += other.Held
 	d.Shortages = append(d.Shortages, other.Shortages...)
+	d.Untaken = cmp.Or(d.Untaken, other.Untaken)
 	d.Moving, d.Stuck = d.Moving || other.Moving, d.Stuck || other.Stuck
 }
 

@@ -77,7 +77,11 @@ func (f *findings) text(reason finding.Reason, text string) {
 func (f *findings) ends() {
 	f.text(finding.PodsPending, f.waiting())
 	for _, s := range f.Shortages {
-		f.text(finding.PoolExhausted, s.String()+"; other pools take the pods that wait for it"+s.NextTry())
+		others := "; other pools take the pods that wait for it"
+		if f.Untaken != "" {
+			others = "; no other pool takes more of the pods that wait for it: " + f.Untaken
+		}
+		f.text(finding.PoolExhausted, s.String()+others+s.NextTry())
 	}
 	switch w := f.of; {
 	case w.Refused != "":
