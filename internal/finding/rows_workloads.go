@@ -256,6 +256,8 @@ var ofWorkloads = map[Reason]row{
 				return "add a toleration of the taint to the pool in the " + f.Source + " or to the pod template, or remove the taint"
 			case "NodeResourcesFit":
 				return "lower what the pods ask for, or add larger nodes to the pool"
+			case "VolumeBinding":
+				return "add a node to the pool that reaches the volume; or, if what it holds may be lost, delete the claim, and then the pod"
 			}
 			return "correct the pod template, or the nodes of the pool"
 		},

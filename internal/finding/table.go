@@ -54,6 +54,13 @@ const (
 	NoRoomInPool   Reason = "NoRoomInPool"
 	PoolNotForPods Reason = "PoolNotForPods"
 	NodesCordoned  Reason = "NodesCordoned"
+	NodesClosed    Reason = "NodesClosed"
+	// Of pods that wait for something else than room.
+	SchedulerDecides Reason = "SchedulerDecides"
+	NotScheduled     Reason = "NotScheduled"
+	VolumeMissing    Reason = "VolumeMissing"
+	VolumeOutOfReach Reason = "VolumeOutOfReach"
+
 	FitsNoNode     Reason = "FitsNoNode"
 	NotYetObserved Reason = "NotYetObserved"
 	RolloutPaused  Reason = "RolloutPaused"
@@ -110,7 +117,7 @@ func ifElse(condition bool, text, otherwise string) string {
 // table has the row of each reason.
 var table = func() map[Reason]row {
 	all := map[Reason]row{}
-	for _, rows := range []map[Reason]row{ofStowage, ofPolicies, ofWorkloads, ofHindrances, ofDaemonSets, ofPeerPods} {
+	for _, rows := range []map[Reason]row{ofStowage, ofPolicies, ofWorkloads, ofWaitingPods, ofHindrances, ofDaemonSets, ofPeerPods} {
 		maps.Copy(all, rows)
 	}
 	return all

@@ -144,6 +144,9 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 			}
 			e.Pending, e.Action = f.Sentence()+": "+why, f.Remedy()
 		}
+	} else if reason, values := i.unscheduled(s.pod); reason != "" {
+		f := finding.Finding{Reason: reason, Namespace: namespace, Values: values}
+		e.Pending, e.Action = f.Sentence(), f.Remedy()
 	}
 	return e, nil
 }

@@ -65,6 +65,11 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, o := range objects { // a node is ready unless its test says otherwise
+		if node, is := o.(*corev1.Node); is && node.Status.Conditions == nil {
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		}
+	}
 	renewed := metav1.NewMicroTime(now)
 	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage-leader"},
@@ -247,6 +252,24 @@ func TestProblems(t *testing.T) {
 	poolNode := func(pool string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + pool, Labels: map[string]string{"p": pool}}}
 	}
+	claims := func(p *corev1.Pod) {
+		waits(p)
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	}
+	claim := func(volume string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+	}
+	volumeOn := func(pool string) *corev1.PersistentVolume {
+		terms := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "p", Operator: corev1.NodeSelectorOpIn, Values: []string{pool}}}}}
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}}}
+	}
+	closedNode := func(name string, edit func(*corev1.Node)) *corev1.Node {
+		n := poolNode("b")
+		n.Name = name
+		edit(n)
+		return n
+	}
+	sizedNode := closedNode("sized", func(n *corev1.Node) { n.Status.Allocatable = testkit.ResourceList("cpu=4") })
 	spilling := func(strategy string) *appsv1.ReplicaSet {
 		return web(2, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAliasAnnotation: strategy, stowage.SpillAnnotation: "2m"}
@@ -353,6 +376,48 @@ func TestProblems(t *testing.T) {
 		"a pod that other pools take later":   {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "other pools take the pods from 00:01:00 on"},
 		"a pod that others should have taken": {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "wait: other pools take the pods, unless room is on its way"},
 		"a pod that no other pool takes":      {objects: []client.Object{poolNode("b"), spilling("p=a,base=1,weight=0:p=b,weight=1"), pod("y", "0", 1, nil), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "no other pool takes the pods, because pool 0 has weight 0 and no overflow"},
+		"a claim that does not exist":         {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, claims)}, want: []string{"ReplicaSet/web: PersistentVolumeClaim data does not exist: 0/1"}},
+		"a claim that is to have a volume first": {objects: []client.Object{poolNode("b"), web(1, nil), claim(""), pod("x", "1", 1, func(p *corev1.Pod) {
+			claims(p)
+			p.Status.Conditions[0].Message = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims"
+		})}, want: []string{"ReplicaSet/web: PersistentVolumeClaim data has no volume yet"}, action: "kubectl -n ns describe pvc data"},
+		"a volume that is gone":           {objects: []client.Object{poolNode("b"), web(1, nil), claim("pv"), pod("x", "1", 1, claims)}, want: []string{"ReplicaSet/web: PersistentVolume pv of PersistentVolumeClaim data does not exist any more"}},
+		"a volume of a node that is gone": {objects: []client.Object{poolNode("b"), web(1, nil), claim("pv"), volumeOn("gone"), pod("x", "1", 1, claims)}, want: []string{"ReplicaSet/web: no node reaches the volume of PersistentVolumeClaim data, which is for nodes with p=gone"}},
+		"a volume of another pool":        {objects: []client.Object{poolNode("a"), poolNode("b"), web(1, nil), claim("pv"), volumeOn("a"), pod("x", "1", 1, claims)}, want: []string{"ReplicaSet/web: no node of pool 1 could take them: the pods' volumes are elsewhere"}, action: "add a node to the pool that reaches the volume"},
+		"a volume within reach":           {objects: []client.Object{poolNode("b"), web(1, nil), claim("pv"), volumeOn("b"), pod("x", "1", 1, claims)}, want: []string{"ReplicaSet/web: no room in pool 1"}},
+		"a pool that is closed": {objects: []client.Object{poolNode("b"), closedNode("cordoned", func(n *corev1.Node) { n.Spec.Unschedulable = true }), closedNode("broken", func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+		}), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1"}},
+		"each node is closed in another way": {objects: []client.Object{closedNode("cordoned", func(n *corev1.Node) { n.Spec.Unschedulable = true }), closedNode("broken", func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+		}), closedNode("tainted", func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "arch", Value: "arm64", Effect: corev1.TaintEffectNoSchedule}}
+		}), web(1, nil), pod("x", "1", 1, waits)},
+			want: []string{"ReplicaSet/web: no node of pool 1 takes new pods: 1 cordoned, 1 not ready, 1 with a taint that the pods do not tolerate, such as arch=arm64:NoSchedule"}},
+		"devices": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}
+		})}, want: []string{"ReplicaSet/web: no node of pool 1 is found for them, and whether room is the cause is not known, because the pods claim devices"}},
+		"requests of the pod as a whole": {objects: []client.Object{sizedNode, web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: testkit.ResourceList("cpu=30")}
+		})}, want: []string{"ReplicaSet/web: no node of pool 1 could take them: each pod requests 30 of cpu, and the largest node there has 4 allocatable"}},
+		"a scheduler that does not run": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.SchedulerName, p.Status.Conditions = "mine", nil
+		})}, want: []string{"ReplicaSet/web: no scheduler has looked for a node; the pods are for the scheduler mine"}},
+		"a pod that has just come": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.CreationTimestamp, p.Status.Conditions = metav1.NewTime(now.Add(-time.Second)), nil
+		})}},
+		"a gate of somebody else": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.SchedulingGates, p.Status.Conditions = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/admission"}}, nil
+		})}, want: []string{"ReplicaSet/web: waits at the scheduling gate kueue.x-k8s.io/admission"}},
+		"a scheduler that fails": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Status.Conditions[0].Reason, p.Status.Conditions[0].Message = corev1.PodReasonSchedulerError, "out of luck"
+		})}, want: []string{"ReplicaSet/web: the scheduler default-scheduler has found no node: SchedulerError: out of luck"}},
 		"a seated pod whose strategy is gone": {objects: []client.Object{poolNode("b"), web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Annotations = nil }), pod("x", "1", 1, func(p *corev1.Pod) {
 			waits(p)
 			delete(p.Annotations, stowage.SpreadStrategyAliasAnnotation)

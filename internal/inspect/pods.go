@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -53,8 +54,9 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	kept.Spec.PriorityClassName, kept.Spec.SchedulingGroup, kept.Spec.TerminationGracePeriodSeconds = pod.Spec.PriorityClassName, pod.Spec.SchedulingGroup, pod.Spec.TerminationGracePeriodSeconds
 	kept.Spec.NodeSelector, kept.Spec.Affinity = pod.Spec.NodeSelector, pod.Spec.Affinity
 	kept.Spec.Tolerations, kept.Spec.TopologySpreadConstraints, kept.Spec.SchedulerName, kept.Spec.Overhead = pod.Spec.Tolerations, pod.Spec.TopologySpreadConstraints, pod.Spec.SchedulerName, pod.Spec.Overhead
+	kept.Spec.Resources, kept.Spec.ResourceClaims = pod.Spec.Resources, pod.Spec.ResourceClaims
 	for _, c := range pod.Spec.Containers {
-		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources})
+		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name, Resources: c.Resources, Ports: hostPorts(c.Ports)})
 	}
 	for _, c := range pod.Spec.InitContainers {
 		kept.Spec.InitContainers = append(kept.Spec.InitContainers, corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy, Resources: c.Resources})
@@ -66,6 +68,11 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 	}
 	kept.Status.Phase, kept.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
 	return kept
+}
+
+// hostPorts are those of some ports that are of the node.
+func hostPorts(ports []corev1.ContainerPort) []corev1.ContainerPort {
+	return slices.DeleteFunc(slices.Clone(ports), func(p corev1.ContainerPort) bool { return p.HostPort == 0 })
 }
 
 // stays reports whether a pod runs and has what may keep it where it runs: a claim, or an annotation.

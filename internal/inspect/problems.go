@@ -143,6 +143,10 @@ func (i *Inspector) problemsOf(ctx context.Context, s *snapshot, sc *scope.Scope
 			out = append(out, p)
 		}
 	}
+	// 4. Has no scheduler looked for one?
+	if reason, values := i.unscheduled(pod); reason != "" && s.ours(pod) {
+		out = append(out, podProblemOf(pod, reason, values))
+	}
 	return out
 }
 

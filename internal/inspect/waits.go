@@ -63,7 +63,10 @@ func (c *cells) nodes(ctx context.Context, selected nodeset.Set) ([]corev1.Node,
 
 // waitsFor returns what a pod waits for, if its policy or what Stowage made of it is the reason. The policy may be nil, and so may the nodes.
 func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) (finding.Reason, finding.Values) {
+	volumes, reason, values := c.volumesOf(ctx, pod, p, nodes)
 	switch {
+	case reason != "":
+		return reason, values
 	case p != nil && p.Layout != nil && !nodes.fit(pod):
 		return finding.FitsNoNode, misfitOf(pod, p, nodes)
 	case c.vmsOf(pod) > 0 && !nodes.fit(pod):
@@ -74,11 +77,19 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 		return finding.NoRoomForSize, finding.Values{Other: pod.Labels[stowage.SizedByLabel]}
 	case pod.Labels[stowage.SeatLabel] == "" || !proven(pod): // anybody may write the label
 	case p != nil:
-		return c.inPool(ctx, pod, p)
+		return c.inPool(ctx, pod, p, volumes)
 	case c.Spread && !adopted(pod) && !(c.hiddenPolicies && ofPolicy(pod)):
 		return finding.SourceGone, finding.Values{Pool: pod.Labels[stowage.PoolLabel]}
 	}
 	return "", finding.Values{}
+}
+
+// volumesOf returns what is known of the volumes of a pod that a policy divides or that has a size: see [cells.claims].
+func (c *cells) volumesOf(ctx context.Context, pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) (nodefit.Volumes, finding.Reason, finding.Values) {
+	if p == nil && !proven(pod) && pod.Labels[stowage.SizedByLabel] == "" {
+		return nodefit.Volumes{Unknown: len(podstatus.VolumeClaims(&pod.Spec)) > 0}, "", finding.Values{}
+	}
+	return c.claims(ctx, pod, nodes)
 }
 
 // ownLimits names nodes that a peer pod selects and that have a limit of their own, which wins over that of the ConfigMap.
@@ -103,7 +114,7 @@ func ofDaemonSet(pod *corev1.Pod) bool {
 }
 
 // inPool returns why a pod with a seat waits, where nodes of its pool are as it selects them.
-func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy) (finding.Reason, finding.Values) {
+func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy, volumes nodefit.Volumes) (finding.Reason, finding.Values) {
 	v := finding.Values{Pool: pod.Labels[stowage.PoolLabel]}
 	if p == nil || p.Layout == nil {
 		return finding.NoRoomInPool, v
@@ -120,21 +131,36 @@ func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy) (
 	v.Pool = p.Pool(n).Name
 	selected := p.Nodes(n, domain)
 	if nodes, readable := c.nodes(ctx, selected); readable && len(nodes) > 0 {
-		answer := nodefit.Judge(pod, nodefit.Volumes{Unknown: len(podstatus.VolumeClaims(&pod.Spec)) > 0}, &nodefit.Cell{Set: selected, Nodes: nodes, Now: c.Clock.Now()})
-		if answer.Verdict == nodefit.Never {
-			v.Text, v.Filter = answer.Why, answer.Filter
-			if answer.Filter == nodefit.BySize {
-				v.Text = sizes(pod, nodes)
-			}
-			return finding.PoolNotForPods, v
-		}
-		if nodefit.AllCordoned(nodes) {
-			v.Count = int64(len(nodes))
-			return finding.NodesCordoned, v
+		if reason := judged(pod, volumes, &nodefit.Cell{Set: selected, Nodes: nodes}, &v); reason != "" {
+			return reason, v
 		}
 	}
 	c.spills(pod, p, n, &v)
 	return finding.NoRoomInPool, v
+}
+
+// judged returns what but a lack of room keeps a pod from the nodes of a cell, and fills in the values. It returns nothing where room is the matter.
+// A node that has just come counts as it is.
+func judged(pod *corev1.Pod, volumes nodefit.Volumes, cell *nodefit.Cell, v *finding.Values) finding.Reason {
+	answer := nodefit.Judge(pod, volumes, cell)
+	switch shut := closed(pod, cell.Nodes); {
+	case answer.Verdict == nodefit.Never:
+		v.Text, v.Filter = answer.Why, answer.Filter
+		if answer.Filter == nodefit.BySize {
+			v.Text = sizes(pod, cell.Nodes)
+		}
+		return finding.PoolNotForPods
+	case nodefit.AllCordoned(cell.Nodes):
+		v.Count = int64(len(cell.Nodes))
+		return finding.NodesCordoned
+	case shut != "":
+		v.Text = shut
+		return finding.NodesClosed
+	case answer.Verdict == nodefit.Unknown:
+		v.Text = answer.Why
+		return finding.SchedulerDecides
+	}
+	return ""
 }
 
 // spills fills in when other pools take a pod that waits for a pool, or why they do not.
