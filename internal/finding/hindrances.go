@@ -115,9 +115,24 @@ var ofHindrances = map[Reason]row{
 	PodsChooseNodes: {
 		means: "Pods have no seat, because they choose their nodes themselves.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("%d pod(s) such as %s have no seat, because they choose their nodes themselves, by %s", f.Count, f.Other, f.Objects)
+			text := fmt.Sprintf("%d pod(s) such as %s have no seat, because they choose their nodes themselves, by %s", f.Count, f.Other, f.Objects)
+			switch {
+			case f.Missing && f.Pool != "":
+				return text + ", which their pod template does not have, and which is that of pool " + f.Pool
+			case f.Missing:
+				return text + ", which their pod template does not have"
+			}
+			return text
 		},
-		remedy:  always("remove that from the pod template, or from what adds it to pods, such as an admission policy or the namespace's node selector"),
+		remedy: func(f *Finding) string {
+			switch {
+			case f.Missing && f.Pool != "":
+				return f.adding() + "; if somebody has removed the labels or the claim of their seat, delete these pods one after the other"
+			case f.Missing:
+				return f.adding()
+			}
+			return "remove that from the pod template, or from what adds it to pods, such as an admission policy or the namespace's node selector"
+		},
 		example: of(Values{Count: 3, Other: "web-1", Objects: "node label type"}),
 	},
 	PodHeld: {

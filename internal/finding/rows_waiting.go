@@ -1,5 +1,11 @@
 package finding
 
+// adding is how to find what has had pods choose nodes that their template leaves open. Fix is their RuntimeClass, if they have one.
+func (f *Finding) adding() string {
+	class := ifElse(f.Fix == "", "", "RuntimeClass "+f.Fix+" (scheduling), ")
+	return "correct what adds it to pods at admission: " + class + "an admission policy or webhook, or the namespace's node selector"
+}
+
 // ofWaitingPods are the rows about pods that wait for something else than room.
 var ofWaitingPods = map[Reason]row{
 	NodesClosed: {

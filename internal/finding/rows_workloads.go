@@ -282,6 +282,10 @@ var ofWorkloads = map[Reason]row{
 			switch {
 			case f.Labels != "":
 				return fmt.Sprintf("no node has the labels of pool %s (%s)", f.Pool, f.Labels)
+			case f.Missing && f.Pool != "":
+				return fmt.Sprintf("no node of pool %s is as the pods ask, and their pod template does not ask for nodes", f.Pool)
+			case f.Missing:
+				return "the pods choose nodes that are not there, and their pod template does not ask for nodes"
 			case f.Pool != "":
 				return fmt.Sprintf("no node of pool %s has what the node selector or affinity of the pod template asks for", f.Pool)
 			case f.VM:
@@ -293,6 +297,8 @@ var ofWorkloads = map[Reason]row{
 			switch {
 			case f.Labels != "":
 				return fmt.Sprintf("correct the labels of pool %s in the %s, or add nodes with these labels (a node autoscaler may be at its limit)", f.Pool, f.Source)
+			case f.Missing:
+				return f.adding()
 			case f.Pool != "":
 				return "correct the pod template, or label nodes of the pool"
 			case f.VM:

@@ -62,6 +62,9 @@ func (g *group) causes(r *Report) (waits bool) {
 	}
 	of.Soft, of.Unsuitable = g.policy.Misfits()
 	for _, f := range append(g.Findings(of), g.rolloutFindings(r.at)...) {
+		if f.Reason == finding.PodsChooseNodes && g.pinned != nil {
+			f.Missing, f.Pool, f.Fix = g.pin.later, g.pin.pool, g.pin.class
+		}
 		passing := f.Reason.Severity() == finding.Passing
 		switch {
 		case f.Reason == finding.PodsPending: // pods that wait have problems of their own

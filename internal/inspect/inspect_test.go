@@ -376,7 +376,16 @@ func TestProblems(t *testing.T) {
 		"a pod that other pools take later":   {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "other pools take the pods from 00:01:00 on"},
 		"a pod that others should have taken": {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "wait: other pools take the pods, unless room is on its way"},
 		"a pod that no other pool takes":      {objects: []client.Object{poolNode("b"), spilling("p=a,base=1,weight=0:p=b,weight=1"), pod("y", "0", 1, nil), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "no other pool takes the pods, because pool 0 has weight 0 and no overflow"},
-		"a claim that does not exist":         {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, claims)}, want: []string{"ReplicaSet/web: PersistentVolumeClaim data does not exist: 0/1"}},
+		"a node selector from admission": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.NodeSelector["disk"] = "ssd"
+			p.Spec.RuntimeClassName = new("fast")
+		})}, want: []string{"ReplicaSet/web: no node of pool 1 is as the pods ask, and their pod template does not ask for nodes: 0/1"}, action: "correct what adds it to pods at admission: RuntimeClass fast (scheduling), an admission policy"},
+		"a pin from admission": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "", 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"p": "z"} })},
+			want: []string{"ReplicaSet/web: 1 pod(s) such as x have no seat, because they choose their nodes themselves, by node label p, which their pod template does not have"}, action: "correct what adds it to pods at admission: an admission policy"},
+		"a pod whose labels are gone": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "", 1, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"p": "b"} })},
+			want: []string{"ReplicaSet/web: 1 pod(s) such as x have no seat, because they choose their nodes themselves, by node label p, which their pod template does not have, and which is that of pool 1"}, action: "if somebody has removed the labels or the claim of their seat, delete these pods one after the other"},
+		"a claim that does not exist": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, claims)}, want: []string{"ReplicaSet/web: PersistentVolumeClaim data does not exist: 0/1"}},
 		"a claim that is to have a volume first": {objects: []client.Object{poolNode("b"), web(1, nil), claim(""), pod("x", "1", 1, func(p *corev1.Pod) {
 			claims(p)
 			p.Status.Conditions[0].Message = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims"
@@ -424,7 +433,7 @@ func TestProblems(t *testing.T) {
 		})}, want: []string{"ReplicaSet/web: no strategy divides these pods any more, and they still wait for a node of pool 1, which their seat has them select: 0/1"}},
 		"but not where the spread is off": {objects: []client.Object{pod("x", "1", 1, waits)}, edit: func(i *Inspector) { i.Spread = false }},
 		"no node has the labels":          {objects: []client.Object{poolNode("a"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no node has the labels of pool 1 (p=b): 0/1"}},
-		"the template's own selector fits no node": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+		"the template's own selector fits no node": {objects: []client.Object{poolNode("b"), web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "ssd"} }), pod("x", "1", 1, func(p *corev1.Pod) {
 			waits(p)
 			p.Spec.NodeSelector["disk"] = "ssd"
 		})}, want: []string{"ReplicaSet/web: no node of pool 1 has what the node selector or affinity of the pod template asks for: 0/1"}},

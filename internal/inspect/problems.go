@@ -74,7 +74,7 @@ type podProblem struct {
 func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 	sc := scope.New(s, i.Namespace)
 	found, cells := &tally[podProblem]{pods: map[podProblem][]string{}}, i.newCells()
-	cells.owners = s.ownersByUID
+	cells.owners, cells.created = s.ownersByUID, s.created
 	cells.hiddenPolicies = slices.Contains(r.hidden, hiddenClusterPolicies)
 	for _, pod := range s.pods {
 		if !s.Covers(pod.Namespace) {

@@ -34,6 +34,7 @@ type cells struct {
 	// hiddenPolicies says that there may be policies which may not be read.
 	hiddenPolicies bool
 	owners         map[types.UID]*podOwner // nil where only one pod is looked at
+	created        map[types.UID]corev1.PodTemplateSpec
 }
 
 func (i *Inspector) newCells() *cells {
@@ -68,7 +69,9 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 	case reason != "":
 		return reason, values
 	case p != nil && p.Layout != nil && !nodes.fit(pod):
-		return finding.FitsNoNode, misfitOf(pod, p, nodes)
+		v := misfitOf(pod, p, nodes)
+		v.Missing, v.Fix = c.addedLater(pod)
+		return finding.FitsNoNode, v
 	case c.vmsOf(pod) > 0 && !nodes.fit(pod):
 		return finding.FitsNoNode, finding.Values{VM: true, Other: runtimeClass(pod)}
 	case c.vmsOf(pod) > 0:
@@ -78,7 +81,7 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 	case pod.Labels[stowage.SeatLabel] == "" || !proven(pod): // anybody may write the label
 	case p != nil:
 		return c.inPool(ctx, pod, p, volumes)
-	case c.Spread && !adopted(pod) && !(c.hiddenPolicies && ofPolicy(pod)):
+	case c.Spread && !adopted(pod) && (!c.hiddenPolicies || !ofPolicy(pod)):
 		return finding.SourceGone, finding.Values{Pool: pod.Labels[stowage.PoolLabel]}
 	}
 	return "", finding.Values{}

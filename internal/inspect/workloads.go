@@ -198,6 +198,7 @@ type group struct {
 	// lacking are the pods that have not what their pool gives to new ones, with one of these pools and what it gives.
 	lacking           int64
 	lackIn, lackWhich string
+	pin               pin
 	pinned            *stowage.Hindrance // the pods without a seat that choose their nodes themselves, or nil
 	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy was last written and
 	// its namespace is known to be on, the webhook should have. Times are whole seconds: a pod of the same second may be the earlier one.
@@ -235,7 +236,7 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	}
 	g.adopting += int64(len(adopting))
 	seated := g.AddPods(p.Whole(), append(all.viewOf(p, all.s.nodes).Pods(seen.Pods), adopting...))
-	g.notePinned(p, m)
+	g.notePinned(all.s, p, m)
 	g.noteLacking(all.s, p, m)
 	g.outsider = cmp.Or(g.outsider, all.outsider(p, seen))
 	replicas := m.Replicas
@@ -287,7 +288,7 @@ func pinnedBy(p *policy.Policy, pod *corev1.Pod) (by string, pinned bool) {
 }
 
 // notePinned counts the pods without a seat that choose their nodes themselves.
-func (g *group) notePinned(p *policy.Policy, m *podOwner) {
+func (g *group) notePinned(s *snapshot, p *policy.Policy, m *podOwner) {
 	for _, pod := range m.bare {
 		by, pinned := pinnedBy(p, pod)
 		if !pinned || proven(pod) {
@@ -295,6 +296,7 @@ func (g *group) notePinned(p *policy.Policy, m *podOwner) {
 		}
 		if g.pinned == nil {
 			g.pinned = &stowage.Hindrance{Reason: stowage.HindrancePinned, Pod: pod.Name, Objects: []string{by}}
+			g.pin = pinOf(&cells{owners: s.ownersByUID, created: s.created}, p, pod)
 		}
 		g.pinned.Count++
 	}

@@ -144,7 +144,7 @@ func TestHindrances(t *testing.T) {
 			n.PoolNode(t, "spot", "1", 20)
 			must(t, n.Create(t.Context(), n.Shortage(t, "web", 3, nil)))
 			n.Ready(t, "web", 3)
-		}, want: []string{"3 pod(s) such as web-", "have no seat, because they choose their nodes themselves, by node label shortage-test", "→ remove that from the pod template, or from what adds it to pods"},
+		}, want: []string{"3 pod(s) such as web-", "have no seat, because they choose their nodes themselves, by node label shortage-test", "→ correct what adds it to pods at admission"},
 			condition: "PodsChooseNodes"},
 	} {
 		t.Run(name, func(t *testing.T) {
