@@ -26,9 +26,15 @@ var ofDaemonSets = map[Reason]row{
 	NotSized: {
 		means: "Pods of a DaemonSet with a FlexDaemonsetTemplate have no size.",
 		sentence: func(f *Finding) string {
+			if f.Text != "" {
+				return "no size, and a pod that is created now gets none: " + f.Text
+			}
 			return fmt.Sprintf("no size: created before FlexDaemonsetTemplate %s, or the webhook was bypassed, or a LimitRange refuses the size", f.Other)
 		},
 		remedy: func(f *Finding) string {
+			if f.Text != "" {
+				return "correct that in the DaemonSet or in the template; a rollout alone changes nothing"
+			}
 			return fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", f.Namespace, f.argument())
 		},
 		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{Other: "tenth"}},
@@ -48,6 +54,14 @@ var ofDaemonSets = map[Reason]row{
 			return "lower the percentages or minimums of FlexDaemonsetTemplate " + f.Other
 		},
 		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{Other: "tenth"}},
+	},
+	NodeRefuses: {
+		means: "A DaemonSet's pod waits, and its node has room for the size.",
+		sentence: func(f *Finding) string {
+			return "node " + f.Other + " has room for the size, and something else keeps the pod from it"
+		},
+		remedy:  always("correct what the scheduler says, such as a port that another pod of the node has"),
+		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{Other: "node-1"}},
 	},
 	PlanDiffers: {
 		means:    "Karpenter plans another size for a DaemonSet's pod than it takes.",

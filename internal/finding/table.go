@@ -82,6 +82,7 @@ const (
 	NotSized        Reason = "NotSized"
 	OffSize         Reason = "OffSize"
 	NoRoomForSize   Reason = "NoRoomForSize"
+	NodeRefuses     Reason = "NodeRefuses"
 	PlanDiffers     Reason = "PlanDiffers"
 	// Of peer pods and their nodes.
 	WebhookBypassed Reason = "WebhookBypassed"

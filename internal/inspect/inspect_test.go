@@ -270,6 +270,10 @@ func TestProblems(t *testing.T) {
 		return n
 	}
 	sizedNode := closedNode("sized", func(n *corev1.Node) { n.Status.Allocatable = testkit.ResourceList("cpu=4") })
+	elsewhere := tenth.DeepCopy()
+	elsewhere.Status = flexdaemonsets.FlexDaemonsetTemplateStatus{OffSize: 2, Pods: 2, DaemonSets: 1, Conditions: []metav1.Condition{{
+		Type: flexdaemonsets.ConditionUpToDate, Status: metav1.ConditionFalse, Reason: string(stowage.ReasonDeferred), Message: "such as other/agent-1",
+	}}}
 	spilling := func(strategy string) *appsv1.ReplicaSet {
 		return web(2, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Annotations = map[string]string{stowage.SpreadStrategyAliasAnnotation: strategy, stowage.SpillAnnotation: "2m"}
@@ -349,9 +353,10 @@ func TestProblems(t *testing.T) {
 			kata(p)
 			p.Labels = map[string]string{stowage.ModeKey: "Off"}
 		})}},
-		"a DaemonSet's pod without a size":        {objects: []client.Object{daemonSet("tenth", nil), tenth, agent(nil)}, want: []string{"DaemonSet/agent: no size: created before"}},
-		"a DaemonSet whose template is not there": {objects: []client.Object{daemonSet("none", nil), agent(nil)}, want: []string{"DaemonSet/agent: names FlexDaemonsetTemplate none, which does not exist"}},
-		"a PodDistributor without a target":       {objects: []client.Object{distributor}, want: []string{"PodDistributor/d: its target apps/v1 Deployment gone does not exist"}},
+		"a DaemonSet's pod without a size":          {objects: []client.Object{closedNode("node-a", func(n *corev1.Node) { n.Status.Allocatable = testkit.ResourceList("cpu=4,memory=8Gi,pods=10") }), daemonSet("tenth", nil), tenth, agent(nil)}, want: []string{"DaemonSet/agent: no size: created before"}},
+		"a DaemonSet's pod that has a size nowhere": {objects: []client.Object{daemonSet("tenth", nil), tenth, agent(nil)}, want: []string{"DaemonSet/agent: no size, and a pod that is created now gets none: "}, action: "a rollout alone changes nothing"},
+		"a DaemonSet whose template is not there":   {objects: []client.Object{daemonSet("none", nil), agent(nil)}, want: []string{"DaemonSet/agent: names FlexDaemonsetTemplate none, which does not exist"}},
+		"a PodDistributor without a target":         {objects: []client.Object{distributor}, want: []string{"PodDistributor/d: its target apps/v1 Deployment gone does not exist"}},
 		"a PodDistributor with a target": {objects: []client.Object{web(1, nil), pod("x", "0", 1, nil), &versprei.PodDistributor{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}, Spec: versprei.PodDistributorSpec{
 				Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, Distribution: distributor.Spec.Distribution,
@@ -372,10 +377,18 @@ func TestProblems(t *testing.T) {
 			waits(p)
 			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
 		})}, want: []string{"DaemonSet/agent: no room for the size: 0/1"}},
-		"a seated pod that waits":             {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
-		"a pod that other pools take later":   {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "other pools take the pods from 00:01:00 on"},
-		"a pod that others should have taken": {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "wait: other pools take the pods, unless room is on its way"},
-		"a pod that no other pool takes":      {objects: []client.Object{poolNode("b"), spilling("p=a,base=1,weight=0:p=b,weight=1"), pod("y", "0", 1, nil), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "no other pool takes the pods, because pool 0 has weight 0 and no overflow"},
+		"a sized pod that something else keeps from its node": {objects: []client.Object{closedNode("roomy", func(n *corev1.Node) { n.Status.Allocatable = testkit.ResourceList("cpu=4,pods=10") }), daemonSet("tenth", nil), tenth, agent(func(p *corev1.Pod) {
+			waits(p)
+			p.Labels = map[string]string{stowage.SizedByLabel: "tenth"}
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{"roomy"}}},
+			}}}}}
+		})}, want: []string{"DaemonSet/agent: node roomy has room for the size, and something else keeps the pod from it: 0/1"}},
+		"a template with pods of another size elsewhere": {objects: []client.Object{elsewhere, daemonSet("tenth", nil)}},
+		"a seated pod that waits":                        {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
+		"a pod that other pools take later":              {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "other pools take the pods from 00:01:00 on"},
+		"a pod that others should have taken":            {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "wait: other pools take the pods, unless room is on its way"},
+		"a pod that no other pool takes":                 {objects: []client.Object{poolNode("b"), spilling("p=a,base=1,weight=0:p=b,weight=1"), pod("y", "0", 1, nil), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "no other pool takes the pods, because pool 0 has weight 0 and no overflow"},
 		"a node selector from admission": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
 			waits(p)
 			p.Spec.NodeSelector["disk"] = "ssd"

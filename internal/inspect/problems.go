@@ -75,6 +75,9 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 	sc := scope.New(s, i.Namespace)
 	found, cells := &tally[podProblem]{pods: map[podProblem][]string{}}, i.newCells()
 	cells.owners, cells.created = s.ownersByUID, s.created
+	if !s.podsOfNamespace {
+		cells.pods = s.pods
+	}
 	cells.hiddenPolicies = slices.Contains(r.hidden, hiddenClusterPolicies)
 	for _, pod := range s.pods {
 		if !s.Covers(pod.Namespace) {
@@ -101,6 +104,9 @@ func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 		}
 		if p.Reason == finding.NotSized || p.Reason == finding.NoRoomForSize {
 			about = append(slices.Clone(about), "FlexDaemonsetTemplate/"+p.Other)
+		}
+		if p.Reason == finding.NotSized {
+			p.Text = i.neverSized(ctx, p.Namespace, names[0])
 		}
 		added := problemOf(&p.Finding, about...)
 		if p.why != "" {

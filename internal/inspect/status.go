@@ -251,7 +251,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		return nil, err
 	}
 	s.policyReports(r)
-	s.templateReports(r)
+	i.templateReports(ctx, s, r)
 	if err := i.plans(ctx, s, r); err != nil {
 		return nil, err
 	}

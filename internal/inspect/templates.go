@@ -18,13 +18,16 @@ import (
 )
 
 // templateReports adds the FlexDaemonsetTemplates.
-func (s *snapshot) templateReports(r *Report) {
+func (i *Inspector) templateReports(ctx context.Context, s *snapshot, r *Report) {
 	for n := range s.objects.Templates {
 		t := templateStatus(&s.objects.Templates[n])
 		for _, d := range s.daemonSets {
 			if s.templateOf(d) == t.Name && s.Covers(d.Namespace) {
 				t.about = append(t.about, "DaemonSet/"+d.Name)
 			}
+		}
+		if r.namespace != "" && t.OffSize > 0 && t.invalid == "" && !i.offSizeHere(ctx, s, t.Name) {
+			t.Note, t.offSize, t.OK = fmt.Sprintf("%d of another size in other namespaces", t.OffSize), "", true
 		}
 		r.Templates = append(r.Templates, t)
 		if t.invalid != "" {

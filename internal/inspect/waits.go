@@ -35,6 +35,7 @@ type cells struct {
 	hiddenPolicies bool
 	owners         map[types.UID]*podOwner // nil where only one pod is looked at
 	created        map[types.UID]corev1.PodTemplateSpec
+	pods           []*corev1.Pod // of all nodes; nil where they are not known
 }
 
 func (i *Inspector) newCells() *cells {
@@ -76,6 +77,8 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 		return finding.FitsNoNode, finding.Values{VM: true, Other: runtimeClass(pod)}
 	case c.vmsOf(pod) > 0:
 		return finding.NoFreeVM, finding.Values{Other: c.limitConfigMap(), Objects: c.ownLimits(ctx, pod)}
+	case pod.Labels[stowage.SizedByLabel] != "" && ofDaemonSet(pod) && c.roomOnNode(ctx, pod):
+		return finding.NodeRefuses, finding.Values{Other: daemonNode(pod)}
 	case pod.Labels[stowage.SizedByLabel] != "" && ofDaemonSet(pod):
 		return finding.NoRoomForSize, finding.Values{Other: pod.Labels[stowage.SizedByLabel]}
 	case pod.Labels[stowage.SeatLabel] == "" || !proven(pod): // anybody may write the label
