@@ -27,7 +27,8 @@ arithmetic), and what it left alone and why. For a pod that it did not touch, gi
 first reason why not. For a pod that waits, give the cause and what to do.
 
 Of a workload, such as a Deployment or a DaemonSet, pods that look alike are explained
-by one of them. Of a node, the explanation is about its VMs and the pods on it.
+by one of them. Of a PodDistributor it explains the pods of its target, and of a policy
+what it divides. Of a node, the explanation is about its VMs and the pods on it.
 
 The command reads only, and needs no running Stowage.`,
 		Example: `  # Why is this pod here, and so big?

@@ -59,6 +59,8 @@ func (o objectName) String() string { return bounded.Name(o.Kind) + " " + bounde
 // noStrategy is why no strategy divides the owner's pods.
 type noStrategy struct {
 	Namespace string `json:"namespace"` // of the pod
+	// OwnerGone says that what controls the pod does not exist. Then strategies of the pod do not count.
+	OwnerGone bool `json:"ownerGone,omitempty"`
 	// Annotations is whose annotations do not count, or "the pod". It is empty where nobody has any.
 	Annotations string `json:"annotations,omitempty"`
 	// Wrong is what is wrong with them. If nothing is, annotations do not count in this namespace.
@@ -286,6 +288,9 @@ func (s *subject) noStrategy() *noStrategy {
 	type source struct {
 		of, kind    string
 		annotations map[string]string
+	}
+	if owner := s.chain[0]; len(s.roots) == 0 && owner.Watched() && s.reader.MayRead(owner) {
+		return &noStrategy{Namespace: s.pod.Namespace, OwnerGone: true}
 	}
 	sources := []source{{"the pod", "Pod", s.pod.Annotations}}
 	for _, w := range s.roots {

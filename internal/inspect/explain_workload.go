@@ -25,7 +25,9 @@ type WorkloadExplanation struct {
 	Kind      string    `json:"kind"`
 	Name      string    `json:"name"`
 	Problems  []Problem `json:"problems"`
-	Groups    []Group   `json:"groups"`
+	// Facts are sentences about a policy, whose pods are those of many workloads.
+	Facts  []string `json:"facts,omitempty"`
+	Groups []Group  `json:"groups"`
 }
 
 // Group is pods that look alike.
@@ -44,6 +46,17 @@ type look struct {
 // ExplainWorkload explains the pods of a workload, of a kind as people write it, such as deployment or ds. It
 // returns [ErrNotFound] if there is none, and no pod that belongs to one.
 func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name string) (*WorkloadExplanation, error) {
+	if SameKind("PodDistributor", kind) {
+		return i.explainDistributor(ctx, namespace, name)
+	}
+	if SameKind("SpreadPolicy", kind) || SameKind("ClusterSpreadPolicy", kind) {
+		return i.explainPolicy(ctx, namespace, kind, name)
+	}
+	return i.explainPods(ctx, namespace, kind, name)
+}
+
+// explainPods explains the pods of an object that makes some.
+func (i *Inspector) explainPods(ctx context.Context, namespace, kind, name string) (*WorkloadExplanation, error) {
 	looks, ofPods, err := i.looks(ctx, namespace, kind, name)
 	if err != nil {
 		return nil, forbidden("the pods of "+kind+" "+name, err)
@@ -151,15 +164,20 @@ func (i *Inspector) lookOf(pod *corev1.Pod) look {
 // shortKinds are kubectl's short names of kinds.
 var shortKinds = map[string]string{
 	"deploy": "Deployment", "rs": "ReplicaSet", "sts": "StatefulSet", "ds": "DaemonSet", "rc": "ReplicationController", "cj": "CronJob",
-	"po": "Pod", "no": "Node", "pd": "PodDistributor", "fdt": "FlexDaemonsetTemplate",
+	"po": "Pod", "no": "Node", "pd": "PodDistributor", "fdt": "FlexDaemonsetTemplate", "sp": "SpreadPolicy", "csp": "ClusterSpreadPolicy",
 }
 
-// SameKind reports whether text is a way to write a kind: in any case, in the plural, or in short.
+// SameKind reports whether text is a way to write a kind: in any case, in the plural, in short, or with its group, as kubectl get -o name writes it.
 func SameKind(kind, text string) bool {
+	text, _, _ = strings.Cut(text, ".")
 	if short, ok := shortKinds[strings.ToLower(text)]; ok {
 		text = short
 	}
-	return strings.EqualFold(kind, text) || strings.EqualFold(kind+"s", text)
+	plural := kind + "s"
+	if stem, y := strings.CutSuffix(kind, "y"); y {
+		plural = stem + "ies"
+	}
+	return strings.EqualFold(kind, text) || strings.EqualFold(plural, text)
 }
 
 // Print writes the explanation.
@@ -170,11 +188,14 @@ func (e *WorkloadExplanation) Print(out io.Writer, format string) error {
 // text is the explanation for people.
 func (e *WorkloadExplanation) text() string {
 	var l lines
-	l.add("%s %s/%s", e.Kind, e.Namespace, e.Name)
+	l.add("%s %s", e.Kind, strings.TrimPrefix(e.Namespace+"/"+e.Name, "/"))
 	for n := range e.Problems {
 		l.WriteString(e.Problems[n].text())
 	}
-	if len(e.Groups) == 0 {
+	for _, fact := range e.Facts {
+		l.add("  %s", fact)
+	}
+	if len(e.Groups) == 0 && len(e.Facts) == 0 {
 		l.add("It has no pods. The events of what creates them say why, if it asks for some.")
 	}
 	for _, g := range e.Groups {

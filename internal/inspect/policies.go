@@ -112,7 +112,7 @@ func (s *snapshot) selectsNothing(p *policy.SpreadPolicy) string {
 	if n == 0 {
 		return "it selects none of the namespaces that were looked at"
 	}
-	return "it selects no workload: kubectl stowage explain of a workload says why"
+	return "it selects no workload, or none whose pods can run in its pools: kubectl stowage explain of a workload says why"
 }
 
 func (r *Report) policyTable(l Layout) report.Table {

@@ -161,6 +161,8 @@ func (f *noStrategy) describe(a *Aspect) {
 		a.say("Its seat is of a PodDistributor or of annotations that are gone. The pod stays where it is; the next pods get no seat.")
 	}
 	switch {
+	case f.OwnerGone:
+		a.say("What controls it does not exist, so no strategy divides it.")
 	case len(f.Wrong) > 0:
 		a.say("The annotations of %s give no strategy: %s.", f.Annotations, strings.Join(f.Wrong, "; "))
 	case f.Annotations != "":

@@ -269,7 +269,7 @@ func TestCauses(t *testing.T) {
 			}}))
 			must(t, n.Create(t.Context(), n.Deployment("web", 1, nil)))
 			n.Ready(t, "web", 1)
-		}, want: []string{fine, "it selects no workload: kubectl stowage explain of a workload says why"},
+		}, want: []string{fine, "it selects no workload, or none whose pods can run in its pools: kubectl stowage explain of a workload says why"},
 			explain: []string{"deployment/web", "SpreadPolicy aa does not select it: of the pod template, label tire is missing (it must be web)"}},
 		"peer pods that a LimitRange refuses": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "small"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypePod, Max: testkit.ResourceList("cpu=1m")}}}}))
