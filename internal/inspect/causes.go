@@ -53,12 +53,16 @@ func (g *group) causes(r *Report) (waits bool) {
 		Adopted: g.adopted, Staying: g.staying, Adopting: g.adopting,
 	}
 	of.Outside, of.Lacking, of.LackIn, of.LackWhich = g.outsider, g.lacking, g.lackIn, g.lackWhich
-	of.Values.Paused, of.Values.OnDelete = g.paused, g.onDelete
+	of.Values.Paused, of.Values.OnDelete, of.Values.Partition = g.paused, g.onDelete, g.partition
+	of.Values.NoNodes, of.Values.Cordoned = g.noNodes, g.cordoned
 	if g.state != nil {
 		of.Hindrances, of.Seen = g.state.Status.Hindrances, r.lastSeen(&g.state.Status)
 	}
 	if g.pinned != nil { // what is seen now is newer than what is stored
 		of.Hindrances = append(slices.DeleteFunc(slices.Clone(of.Hindrances), func(h stowage.Hindrance) bool { return h.Reason == stowage.HindrancePinned }), *g.pinned)
+	}
+	for _, text := range g.ungiven {
+		g.problem(r, finding.IgnoredSetting, finding.Values{Text: g.policy.Source + ": " + text, Fix: "remove these podLabels from the pool, or give the workload a policy of its own"})
 	}
 	of.Soft, of.Unsuitable = g.policy.Misfits()
 	for _, f := range append(g.Findings(of), g.rolloutFindings(r.at)...) {

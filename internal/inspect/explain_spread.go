@@ -94,6 +94,8 @@ type poolRule struct {
 	Weight      int64 `json:"weight"`
 	Max         int64 `json:"max,omitempty"`        // 0 is no limit
 	MaxPercent  int64 `json:"maxPercent,omitempty"` // of the pods beyond all bases; 0 is no limit
+	// Gives is what its new pods get beside a seat and tolerations, in words.
+	Gives string `json:"gives,omitempty"`
 }
 
 // seatFacts are the seat of a pod.
@@ -235,7 +237,8 @@ func (s *subject) strategy(ctx context.Context, f *spreadFacts) (*policy.Policy,
 	}
 	for n := range p.Len() {
 		pool := p.Pool(n)
-		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Nodes(), pool.Base, pool.Weight, pool.Max, pool.MaxShare})
+		gives := p.CarryOf(n)
+		f.Policy.Pools = append(f.Policy.Pools, poolRule{pool.Name, pool.Nodes(), pool.Base, pool.Weight, pool.Max, pool.MaxShare, gives.String()})
 	}
 	f.Policy.Warnings, f.Policy.Preferred = p.Warnings, p.Preferred
 	return p, nil

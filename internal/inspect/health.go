@@ -204,8 +204,8 @@ func (h *Health) text() string {
 		parts = append(parts, "leader "+h.Leader)
 	}
 	if h.Level != "" {
-		parts = append(parts, fmt.Sprintf("without an answer of it pods %s (%s)", map[Level]string{
-			LevelIgnore: "are created as they are written", LevelFail: "are refused", LevelGate: "wait for their seat where the gate is",
+		parts = append(parts, fmt.Sprintf("if it does not answer, pods are %s (%s)", map[Level]string{
+			LevelIgnore: "created unchanged", LevelFail: "refused", LevelGate: "created, and those with the gate wait for their seat",
 		}[h.Level], h.Level))
 	}
 	if h.AuthorityUntil != nil {

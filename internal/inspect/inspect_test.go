@@ -293,6 +293,11 @@ func TestProblems(t *testing.T) {
 		d.Name, d.Spec.Target.Kind, d.Spec.Target.Name = name, kind, target
 		return d
 	}
+	carrying := func(key string) *versprei.PodDistributor {
+		d := distributorOf("d", "ReplicaSet", "web")
+		d.Spec.Distribution = append(d.Spec.Distribution, versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"p": "b"}, Weight: 1, PodLabels: map[string]versprei.LabelValue{key: "x"}})
+		return d
+	}
 	selectNothing := func(i *Inspector) {
 		registration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}
 		if err := i.Client.Patch(t.Context(), registration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/webhooks/0/namespaceSelector","value":{"matchLabels":{"no":"namespace"}}}]`))); err != nil {
@@ -458,6 +463,15 @@ func TestProblems(t *testing.T) {
 			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: none"}}
 		}), pod("x", "0", 1, nil)}, want: []string{"ReplicaSet/web: 1 of 2 pods exist, because the API server refuses to create more: exceeded quota: none"}},
 		"pods that were adopted": {objects: []client.Object{web(2, nil), adopted("x", 1), adopted("y", 2)}, want: []string{"ReplicaSet/web: pool 0 has 2 pods and should have 1: 2 of them were there before Stowage divided them"}},
+		"a rollout that finds no node": {objects: []client.Object{poolNode("a"), web(2, nil), adopted("x", 1), adopted("y", 2)},
+			want: []string{"ReplicaSet/web: pool 0 has 2 pods and should have 1"}, action: "first correct the labels of pool 1 (p=b), or add nodes with them: no node has them"},
+		"a rollout that finds cordoned nodes": {objects: []client.Object{poolNode("a"), closedNode("b", func(n *corev1.Node) { n.Spec.Unschedulable = true }), web(2, nil), adopted("x", 1), adopted("y", 2)},
+			want: []string{"ReplicaSet/web: pool 0 has 2 pods and should have 1"}, action: "first kubectl uncordon nodes of pool 1, or add others: all are cordoned"},
+		"labels that the owner selects by": {objects: []client.Object{web(2, func(rs *appsv1.ReplicaSet) {
+			rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+			rs.Spec.Template.Annotations = nil
+		}), pod("x", "0", 1, nil), pod("y", "1", 1, nil), carrying("app")},
+			want: []string{"ReplicaSet/web: PodDistributor d: pool 1 has podLabels with the key app, which pods do not get: the selector of ReplicaSet web names it"}, action: "remove these podLabels from the pool"},
 		"a setting that is ignored": {objects: []client.Object{web(1, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Annotations[stowage.RepairAnnotation] = "Recreat"
 		}), pod("x", "1", 1, nil)}, want: []string{`ReplicaSet/web: stowage.dev/repair is "Recreat" and is ignored`}},

@@ -73,7 +73,7 @@ type podProblem struct {
 // podProblems adds what is wrong with the pods of the report's namespaces, one line for each owner.
 func (i *Inspector) podProblems(ctx context.Context, s *snapshot, r *Report) {
 	sc := scope.New(s, i.Namespace)
-	found, cells := &tally[podProblem]{pods: map[podProblem][]string{}}, i.newCells()
+	found, cells := &tally[podProblem]{pods: map[podProblem][]string{}}, s.cells
 	cells.owners, cells.created = s.ownersByUID, s.created
 	if !s.podsOfNamespace {
 		cells.pods = s.pods

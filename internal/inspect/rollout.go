@@ -28,7 +28,9 @@ type rollout struct {
 	deleted    time.Time // since when it is being deleted, or zero
 	finalizers []string
 	// waits says that it creates no pod in the place of one that has not ended.
-	waits bool
+	waits     bool
+	onDelete  bool
+	partition int64 // of a StatefulSet
 }
 
 func rolloutOf(kind string, o client.Object, observed int64) rollout {
@@ -58,11 +60,12 @@ func rolloutOfStatefulSet(o *appsv1.StatefulSet) rollout {
 	r, st := rolloutOf("StatefulSet", o, o.Status.ObservedGeneration), &o.Status
 	r.asked, r.waits = int64(ptr.Deref(o.Spec.Replicas, 1)), true
 	r.pods, r.updated, r.available = int64(st.Replicas), int64(st.UpdatedReplicas), int64(st.AvailableReplicas)
-	byHand := o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
+	r.onDelete = o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Partition != nil { // the ordinals below keep their revision
-		r.updated += min(int64(*u.Partition), r.asked)
+		r.partition = int64(*u.Partition)
+		r.updated += min(r.partition, r.asked)
 	}
-	if byHand || st.UpdateRevision == st.CurrentRevision { // updated counts none then, on some versions
+	if r.onDelete || st.UpdateRevision == st.CurrentRevision { // updated counts none then, on some versions
 		r.updated = max(r.pods, r.asked)
 	}
 	return r
@@ -114,6 +117,7 @@ func (all *groups) addRollouts() {
 			g.failure = r.failure
 		}
 		g.unseen, g.paused = g.unseen || !r.seen && r.deleted.IsZero() && r.failure == "", g.paused || r.paused
+		g.onDelete, g.partition = g.onDelete || r.onDelete, max(g.partition, r.partition)
 		g.rollouts = append(g.rollouts, r)
 	}
 }

@@ -188,7 +188,11 @@ func (p poolRule) String() string {
 	if p.MaxPercent > 0 {
 		parts = append(parts, fmt.Sprintf("at most %d%% of the pods beyond the bases", p.MaxPercent))
 	}
-	return fmt.Sprintf("%s (%s) has %s", p.Name, p.Set, strings.Join(parts, ", "))
+	text := fmt.Sprintf("%s (%s) has %s", p.Name, p.Set, strings.Join(parts, ", "))
+	if p.Gives != "" {
+		text += " and gives new pods " + p.Gives
+	}
+	return text
 }
 
 func (f *noSeat) describe(a *Aspect) {

@@ -49,8 +49,6 @@ type snapshot struct {
 	rollouts   map[types.UID]rollout
 	written    []written
 	daemonSets map[types.UID]*appsv1.DaemonSet
-	// onDelete are the StatefulSets that replace only pods that somebody deletes.
-	onDelete map[types.UID]bool
 	// edited is when somebody but a controller last wrote the settings of an object.
 	edited map[types.UID]time.Time
 
@@ -71,6 +69,7 @@ type snapshot struct {
 	// ended are those that have ended, and should be gone.
 	ended []*corev1.Pod
 	nodes nodeLabels
+	cells *cells
 	// answered are when the pods were created that the webhook changed, by namespace. Unanswered are when those were created that
 	// it should have changed.
 	answered   map[string][]time.Time
@@ -175,7 +174,7 @@ func (m *podOwner) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
 
 // snapshot lists what the report on a namespace depends on.
 func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (*snapshot, error) {
-	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, onDelete: map[types.UID]bool{}, edited: map[types.UID]time.Time{}, rollouts: map[types.UID]rollout{}, answered: map[string][]time.Time{}}
+	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, cells: i.newCells(), edited: map[types.UID]time.Time{}, rollouts: map[types.UID]rollout{}, answered: map[string][]time.Time{}}
 	if err := i.listWorkloads(ctx, s, namespace); err != nil {
 		return nil, forbidden("workloads and PodDistributors", err)
 	}
@@ -305,9 +304,7 @@ func (i *Inspector) listWorkloads(ctx context.Context, s *snapshot, namespace st
 			}
 		}, in),
 		each(ctx, i, &appsv1.StatefulSetList{}, func(o *appsv1.StatefulSet) {
-			if s.add("StatefulSet", o, &o.Spec.Template); o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
-				s.onDelete[o.UID] = true
-			}
+			s.add("StatefulSet", o, &o.Spec.Template)
 			s.rollouts[o.UID] = rolloutOfStatefulSet(o)
 			s.noteGate("StatefulSet", o, &o.Spec.Template.Spec)
 		}, in),

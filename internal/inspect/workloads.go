@@ -16,6 +16,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
@@ -60,6 +61,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	}
 	for _, uid := range all.order {
 		g := all.byUID[uid]
+		all.noteClosed(ctx, g)
 		r.Workloads = append(r.Workloads, g.done(r))
 		if g.idle == "" && !g.leftOut {
 			s.unanswered = append(s.unanswered, slices.DeleteFunc(g.unanswered, func(at time.Time) bool { return !at.After(g.edited) })...)
@@ -193,11 +195,15 @@ type group struct {
 	// adopting are the pods that Stowage gives a seat where they run.
 	adopting         int64
 	paused, onDelete bool
-	state            *stowage.PoolState // nil if there is none
-	outsider         string             // names a pod that is not in the pool of its seat
+	partition        int64
+	// noNodes and cordoned name the pools that take no new pods, where a rollout would make some.
+	noNodes, cordoned string
+	state             *stowage.PoolState // nil if there is none
+	outsider          string             // names a pod that is not in the pool of its seat
 	// lacking are the pods that have not what their pool gives to new ones, with one of these pools and what it gives.
 	lacking           int64
 	lackIn, lackWhich string
+	ungiven           []string // which podLabels of its pools its pods never get
 	pin               pin
 	pinned            *stowage.Hindrance // the pods without a seat that choose their nodes themselves, or nil
 	// unanswered are when the pods were created that the webhook gave no seat. After edited, when its policy was last written and
@@ -215,7 +221,6 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	if !m.busy() && g.Policy != "" {
 		return nil // none of its revisions has pods, and one is enough
 	}
-	g.onDelete = all.s.onDelete[m.UID]
 	g.policy, g.failure = p, cmp.Or(g.failure, m.Failure)
 	g.Policy = p.Source
 	if p.Layout == nil {
@@ -287,6 +292,18 @@ func pinnedBy(p *policy.Policy, pod *corev1.Pod) (by string, pinned bool) {
 	return placement.Pinned(placement.AsCreated(podpatch.FromPod(pod), p.Strategy, ""), p.Strategy, nodeset.Set{})
 }
 
+// noteClosed names the pools that take none of the pods that a rollout would create. Nodes are read only of a workload whose pods are not where they
+// should be.
+func (all *groups) noteClosed(ctx context.Context, g *group) {
+	if g.Over() == nil && g.Division.Unseated == 0 && g.Former == 0 {
+		return
+	}
+	g.noNodes, g.cordoned = g.Closed(func(pool nodeset.Set) (there, open bool) {
+		nodes, known := all.s.cells.nodes(ctx, pool)
+		return !known || len(nodes) > 0, !known || !nodefit.AllCordoned(nodes)
+	})
+}
+
 // notePinned counts the pods without a seat that choose their nodes themselves.
 func (g *group) notePinned(s *snapshot, p *policy.Policy, m *podOwner) {
 	for _, pod := range m.bare {
@@ -307,12 +324,17 @@ func (g *group) noteLacking(s *snapshot, p *policy.Policy, m *podOwner) {
 	if p.Carries == nil {
 		return
 	}
+	for pool := range p.Len() {
+		if _, ungiven := p.Gives(pool); ungiven != "" && !slices.Contains(g.ungiven, ungiven) {
+			g.ungiven = append(g.ungiven, ungiven)
+		}
+	}
 	for _, pod := range m.pods {
 		pool, known := p.PoolKeyed(poolOf(pod))
 		if !known {
 			continue
 		}
-		carry, _ := p.CarryOf(pool).ForOwner(m.SelectorKeys)
+		carry, _ := p.Gives(pool)
 		if s.lacksClass(carry.PriorityClass) {
 			carry.PriorityClass = "" // that is told of the policy
 		}

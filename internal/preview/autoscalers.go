@@ -49,7 +49,7 @@ func (v *visiting) warnOfAutoscalers(w *Workload) {
 		return
 	}
 	for _, a := range v.in.autoscalers {
-		if a.namespace == w.Namespace && a.target == w.GroupVersionKind.GroupKind() && a.of == w.Name {
+		if a.namespace == w.Namespace && a.target == w.GroupKind() && a.of == w.Name {
 			v.warn(w, fmt.Sprintf("HorizontalPodAutoscaler %s scales by the utilization of %s, which peer pods have none of, because they request none; use averageValue, or a metric of the application", a.name, a.metric))
 		}
 	}

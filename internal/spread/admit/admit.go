@@ -124,21 +124,21 @@ func (f *Feature) seat(ctx context.Context, a *assignment, req feature.Request, 
 	pool := p.Pool(a.seat.Pool)
 	d.Pool = &feature.Pool{Name: pool.Name, Nodes: a.seat.Nodes()}
 	d.Summary = fmt.Sprintf("seat %d of pool %s (%s)", a.seat.Ordinal, pool.Name, d.Pool.Nodes)
-	if carry := p.CarryOf(a.seat.Pool); !req.Exists && !carry.Empty() {
-		f.carry(ctx, a, carry, &d)
+	if !req.Exists {
+		f.carry(ctx, a, &d)
 	}
 	return d, nil
 }
 
 // carry gives a new pod what its pool gives.
-func (f *Feature) carry(ctx context.Context, a *assignment, carry placement.Carry, d *feature.Decision) {
-	pool, keys := a.policy.Pool(a.seat.Pool).Name, a.policy.SelectorKeys()
-	carry, left := carry.ForOwner(keys)
-	switch {
-	case len(left) > 0 && keys == nil:
-		d.Warnings = append(d.Warnings, fmt.Sprintf("%s: pool %s has podLabels, which pods of %s %s do not get: it is not known by which labels it selects its pods", a.policy.Source, pool, a.owner.Kind, a.owner.Name))
-	case len(left) > 0:
-		d.Warnings = append(d.Warnings, fmt.Sprintf("%s: pool %s has podLabels with the key %s, which pods do not get: the selector of %s %s names it; remove it from the pool", a.policy.Source, pool, strings.Join(left, " and "), a.owner.Kind, a.owner.Name))
+func (f *Feature) carry(ctx context.Context, a *assignment, d *feature.Decision) {
+	carry, ungiven := a.policy.Gives(a.seat.Pool)
+	pool := a.policy.Pool(a.seat.Pool).Name
+	if ungiven != "" {
+		d.Warnings = append(d.Warnings, a.policy.Source+": "+ungiven)
+	}
+	if carry.Empty() {
+		return
 	}
 	if grouped := a.pod.Spec.SchedulingGroup != nil || a.pod.Spec.WorkloadRef != nil; grouped {
 		carry.PriorityClass = "" // the pods of a scheduling group have one priority

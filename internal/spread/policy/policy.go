@@ -10,6 +10,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -175,12 +176,21 @@ func (p *Policy) WorkloadCreated() time.Time {
 	return p.Root.Created
 }
 
-// SelectorKeys are the keys of the labels by which the owner of the pods selects them, or nil if they are not known.
-func (p *Policy) SelectorKeys() []string {
-	if p.owner == nil {
-		return nil
+// Gives returns what a new pod of a pool gets beside its seat and tolerations, and of which podLabels it gets none, in words: see [placement.Carry.ForOwner].
+func (p *Policy) Gives(pool int) (carry placement.Carry, ungiven string) {
+	var keys []string
+	if p.owner != nil {
+		keys = p.owner.SelectorKeys
 	}
-	return p.owner.SelectorKeys
+	carry, left := p.CarryOf(pool).ForOwner(keys)
+	switch name := p.Pool(pool).Name; {
+	case len(left) == 0:
+	case keys == nil:
+		ungiven = fmt.Sprintf("pool %s has podLabels, which pods do not get: it is not known by which labels their controller selects them", name)
+	default:
+		ungiven = fmt.Sprintf("pool %s has podLabels with the key %s, which pods do not get: the selector of %s %s names it", name, strings.Join(left, " and "), p.owner.Kind, p.owner.Name)
+	}
+	return carry, ungiven
 }
 
 // cells are the states of pools or cells from which pods move.

@@ -65,6 +65,13 @@ func TestBalanced(t *testing.T) {
 			},
 			reason: stowage.ReasonSpilled, text: "pool 1 has had no room since 0001-01-01T00:00:00Z, and keeps at most 3 pod(s); other pools take the pods that wait for it, and it is tried again at 0001-01-01T00:00:00Z; add nodes to the pool; Stowage tries it again by itself",
 		},
+		"a pool has no room, and no other takes its pods": {
+			pods: on("0", 2), replicas: 2, edit: func(d *divisions.Division) {
+				d.Shortages = []spill.Shortage{{Pool: "1", State: spill.Pool{Phase: spill.Exhausted, Max: 3}}}
+				d.Untaken = "pool 0 has its maximum"
+			},
+			reason: stowage.ReasonSpilled, text: "pool 1 has had no room since 0001-01-01T00:00:00Z, and keeps at most 3 pod(s); no other pool takes more of the pods that wait for it: pool 0 has its maximum, and it is tried again at 0001-01-01T00:00:00Z; add nodes to the pool; Stowage tries it again by itself",
+		},
 		"a quota": {
 			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Stuck = true }, said: said{stuck: "it has one pod for minutes"},
 			reason: stowage.ReasonNotReached, text: "it has one pod for minutes",

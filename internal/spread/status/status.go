@@ -188,6 +188,9 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 			}
 		}
 		of := c.Find.Holding(ctx, p.Of(o), o)
+		if gaps, some := divisions.Gaps(p.Layout, p.State, p.Spill); some {
+			d.Untaken = cmp.Or(d.Untaken, divisions.Untaken(p.Layout, gaps, replicas))
+		}
 		seats := d.AddTargets(of.Layout, of.Divide(replicas, pods.Indexed(p.Layout), c.Progress.Elsewhere(owner.Key())))
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true

@@ -260,8 +260,8 @@ func (c *Cache) PriorityClass(ctx context.Context, name string) (*world.Priority
 	k, class := readKey{what: "PriorityClass", ref: world.Ref{Name: name}}, &schedulingv1.PriorityClass{}
 	var err error
 	if _, missing := c.missing.Get(k); missing {
-		if c.cached.Get(ctx, client.ObjectKey{Name: name}, class) != nil { // it may have been made since
-			return nil, nil
+		if err := c.cached.Get(ctx, client.ObjectKey{Name: name}, class); err != nil { // else it has been made since
+			return nil, client.IgnoreNotFound(err)
 		}
 	} else if class, err = get(ctx, c, "PriorityClass", name, class); err != nil {
 		return nil, err
