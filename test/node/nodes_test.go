@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,7 @@ func TestNodes(t *testing.T) {
 		{"install under load", true, install},
 		{"spread", true, spreads},
 		{"resize in place", true, resizes},
+		{"restart one pod at a time", false, restarts},
 		{"VMs through restarts of a kubelet", false, advertises},
 		{"adoption and rebalancing", false, adopts},
 		{"upgrade under load", false, upgrade},
@@ -187,6 +189,57 @@ func resizes(t *testing.T, n *suite.Tenant) {
 			if pods[i].Status.ContainerStatuses[0].RestartCount != 0 || pods[i].CreationTimestamp != first[i].CreationTimestamp {
 				t.Errorf("pod %s was restarted or recreated", pods[i].Name)
 			}
+		}
+	}
+}
+
+// restarts resizes pods whose containers the kubelet restarts for it. As many at a time may do so as the DaemonSet's maxUnavailable, which is 1.
+func restarts(t *testing.T, n *suite.Tenant) {
+	const name = "restarting"
+	template := sized(t, n, name, 5, 1<<20, func(_ *flexdaemonsets.FlexDaemonsetTemplate, pod *corev1.PodSpec) {
+		for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			pod.Containers[0].ResizePolicy = append(pod.Containers[0].ResizePolicy, corev1.ContainerResizePolicy{ResourceName: r, RestartPolicy: corev1.RestartContainer})
+		}
+	})
+	first := hasShare(t, n, name, 5)
+	old := map[string]corev1.ResourceList{}
+	for i := range first {
+		old[first[i].Name] = first[i].Spec.Containers[0].Resources.Limits
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	most := make(chan int, 1)
+	events, err := cluster.Clientset.CoreV1().Pods(n.Namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+	suite.Must(t, err)
+	go func() {
+		now, worst := map[string]*corev1.Pod{}, 0
+		for e := range events.ResultChan() {
+			pod, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			now[pod.Name] = pod
+			unfinished := 0
+			for _, p := range now {
+				asked := !equality.Semantic.DeepEqual(p.Spec.Containers[0].Resources.Limits, old[p.Name])
+				if c := p.Status.ContainerStatuses; asked && (len(c) == 0 || c[0].RestartCount == 0 || !c[0].Ready) {
+					unfinished++
+				}
+			}
+			worst = max(worst, unfinished)
+		}
+		most <- worst
+	}()
+	setShare(t, n, template, 10)
+	becomes(t, n, template, stowage.ReasonUpToDate)
+	pods := hasShare(t, n, name, 10) // of the containers that run now
+	cancel()
+	if worst := <-most; worst != 1 {
+		t.Errorf("%d of %d pods restarted at the same time, and 1 may be unavailable", worst, len(pods))
+	}
+	for i := range pods {
+		if pods[i].CreationTimestamp != first[i].CreationTimestamp || pods[i].Status.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("pod %s was created again, or has %d restarts instead of 1", pods[i].Name, pods[i].Status.ContainerStatuses[0].RestartCount)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -209,6 +210,9 @@ func (r *run) transitions(w world.Object, v *picture, next []spill.Pool) {
 	about, takers := w.Reference(), "other pools take the others"
 	if v.Layout.Homes() != nil {
 		takers = "other domains of the pool take the others, or other pools if none has room"
+	}
+	if why := division.Untaken(v.Layout, spill.Gaps(spill.MergeCells(next, v.policy.Cells())), v.Replicas); why != "" {
+		takers = "no other pool takes more of the others: " + why
 	}
 	for i := range next {
 		name, was, is := spill.PlaceOf(v.policy.Whole(), v.policy.Cells().At(i)), &v.pools[i], &next[i]

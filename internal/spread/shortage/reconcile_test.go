@@ -381,6 +381,27 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
+// The event says who takes the pods of a pool without room, or why nobody does.
+func TestEventSaysWhoTakesThePods(t *testing.T) {
+	for strategy, want := range map[string]string{
+		"p=a,weight=1:p=b,weight=1":        "it keeps 1 pod(s), and other pools take the others",
+		"p=a,base=3,weight=0:p=b,weight=1": "it keeps 1 pod(s), and no other pool takes more of the others: pool 0 has weight 0 and no overflow",
+	} {
+		objects := shortage(1)
+		objects[0].GetAnnotations()[stowage.SpreadStrategyAliasAnnotation] = strategy
+		b := newBench(t, objects...)
+		b.pass(t, 62)
+		select {
+		case e := <-b.recorder.Events:
+			if !strings.Contains(e, want) {
+				t.Errorf("%s: the event is %q, want %q", strategy, e, want)
+			}
+		default:
+			t.Errorf("%s: there is no event", strategy)
+		}
+	}
+}
+
 // A pod that gets its node between the look and the eviction stays.
 func TestPodThatGetsItsNode(t *testing.T) {
 	b := newBench(t, shortage(1)...)
