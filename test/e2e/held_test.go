@@ -202,9 +202,10 @@ func TestHeldByAnnotation(t *testing.T) {
 	must(t, n.Get(t.Context(), client.ObjectKeyFromObject(guarded), guarded))
 	n.InPools(t, "guarded", "od=1 spot=4")
 	n.InPools(t, "unsafe", "od=1 spot=4")
-	if out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...); exit == 0 || !strings.Contains(out, "4 pod(s) that should be elsewhere stay where they run, such as guarded-") {
-		t.Errorf("status is %d:\n%s", exit, out)
-	}
+	eventually(t, "status says so", func() (bool, error) {
+		out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+		return exit != 0 && strings.Contains(out, "4 pod(s) that should be elsewhere stay where they run, such as guarded-"), nil
+	})
 }
 
 // prefer has pods prefer nodes, so that a template has no pin.

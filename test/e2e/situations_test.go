@@ -97,20 +97,20 @@ func TestSituations(t *testing.T) {
 			deploy(t, n, 2, nil)
 		}, args: []string{"pd/lost"}, want: []string{"PodDistributor/lost: its target"}},
 		"a quota refuses pods": {make: func(t *testing.T, n *tenant) {
-			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=2")}}))
+			limitTo(t, n, "few", "pods=2")
 			deploy(t, n, 5, nil)
 		}, want: []string{"2 of 5 pods exist, because the API server refuses to create more: ", "exceeded quota: few", "→ correct what the message names: the pod template, a quota"}},
 		"a quota refuses the ReplicaSet": {make: func(t *testing.T, n *tenant) {
-			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "few"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("count/replicasets.apps=0")}}))
+			limitTo(t, n, "few", "count/replicasets.apps=0")
 			deploy(t, n, 2, nil)
 		}, want: []string{"Deployment/web: 0 of 2 pods exist, because the API server refuses to create more: ", "exceeded quota: few"}},
 		"a quota refuses each pod of a StatefulSet": {make: func(t *testing.T, n *tenant) {
-			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=0")}}))
+			limitTo(t, n, "none", "pods=0")
 			like := n.Deployment("web", 2, annotated(documented))
 			must(t, n.Create(t.Context(), &appsv1.StatefulSet{ObjectMeta: like.ObjectMeta, Spec: appsv1.StatefulSetSpec{Replicas: like.Spec.Replicas, Selector: like.Spec.Selector, Template: like.Spec.Template}}))
 		}, want: []string{"StatefulSet/web: 0 of 2 pods exist, because the API server refuses to create more: ", "exceeded quota: none"}},
 		"a quota refuses each pod of a Job": {make: func(t *testing.T, n *tenant) {
-			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=0")}}))
+			limitTo(t, n, "none", "pods=0")
 			distribute(t, n, "web", "Job", "web")
 			template := n.Deployment("web", 2, nil).Spec.Template
 			template.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -118,7 +118,7 @@ func TestSituations(t *testing.T) {
 		}, want: []string{"Job/web: 0 of 2 pods exist, because the API server refuses to create more: ", "exceeded quota: none"},
 			explain: []string{"job/web", "Job ", "exceeded quota: none"}},
 		"a quota refuses each pod of a ReplicationController": {make: func(t *testing.T, n *tenant) {
-			must(t, n.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList("pods=0")}}))
+			limitTo(t, n, "none", "pods=0")
 			distribute(t, n, "web", "ReplicationController", "web")
 			template := n.Deployment("web", 2, nil).Spec.Template
 			must(t, n.Create(t.Context(), &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}, Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(2)), Selector: template.Labels, Template: &template}}))
@@ -165,7 +165,7 @@ func TestSituations(t *testing.T) {
 			n.Ready(t, "web", 5)
 			strategy := fmt.Sprintf("shortage-test=%[1]s.od,weight=20:shortage-test=%[1]s.spot,weight=80", n.Namespace)
 			must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, stowage.SpreadStrategyAliasAnnotation, strategy))))
-		}, want: []string{"pool 0 has 5 pods and should have 1: 5 of them were there before Stowage divided them", "→ roll out (kubectl -n ", "rollout restart deployment/web), or set the annotation stowage.dev/rebalance: Evict"}},
+		}, want: []string{"pool 0 has 5 pods and should have 1: 5 of them were there before Stowage divided them", "→ first correct the labels of pool 1 (shortage-test=", "; then roll out (kubectl -n ", "rollout restart deployment/web), or set the annotation stowage.dev/rebalance: Evict"}},
 		"pods without a seat": {make: func(t *testing.T, n *tenant) {
 			d := n.Deployment("web", 3, map[string]string{stowage.RepairAnnotation: string(stowage.RepairOff)})
 			must(t, n.Create(t.Context(), d))
@@ -283,6 +283,17 @@ func TestSituations(t *testing.T) {
 			tc.run(t)
 		})
 	}
+}
+
+// limitTo gives a namespace a quota, and waits until it is in force.
+func limitTo(t *testing.T, n *tenant, name, hard string) {
+	t.Helper()
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: testkit.ResourceList(hard)}}
+	must(t, n.Create(t.Context(), quota))
+	eventually(t, "the quota is in force", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(quota), quota)
+		return len(quota.Status.Hard) > 0, err
+	})
 }
 
 // situation is what a user meets.
