@@ -126,7 +126,8 @@ func (all *groups) addRollouts() {
 func (g *group) rolloutFindings(now time.Time) (out []finding.Finding) {
 	slices.SortFunc(g.rollouts, func(a, b rollout) int { return strings.Compare(a.name, b.name) })
 	for i := range g.rollouts {
-		if reason, values := g.rollouts[i].finding(now); reason != "" {
+		reason, values := g.rollouts[i].finding(now)
+		if refused := g.failure != "" && reason == finding.Progressing; reason != "" && !refused { // refused pods do not come by waiting
 			out = append(out, finding.Finding{Reason: reason, Namespace: g.Namespace, Kind: g.rollouts[i].kind, Name: g.rollouts[i].name, Values: values})
 		}
 	}

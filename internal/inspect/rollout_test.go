@@ -152,3 +152,15 @@ func TestPodOnLostNode(t *testing.T) {
 		}
 	}
 }
+
+// Pods that the API server refuses do not come by waiting.
+func TestRefusedRolloutDoesNotGoOn(t *testing.T) {
+	g := &group{failure: "exceeded quota", rollouts: []rollout{{kind: "Deployment", name: "web", asked: 2, seen: true}}}
+	if found := g.rolloutFindings(now); len(found) > 0 {
+		t.Errorf("its note is %q", found[0].Sentence())
+	}
+	g.failure = ""
+	if found := g.rolloutFindings(now); len(found) != 1 || found[0].Reason != finding.Progressing {
+		t.Errorf("found %v", found)
+	}
+}
