@@ -51,7 +51,7 @@ var ofDaemonSets = map[Reason]row{
 		means:    "A DaemonSet's pod waits, because its node has no room for the size.",
 		sentence: always("no room for the size"),
 		remedy: func(f *Finding) string {
-			return "lower the percentages or minimums of FlexDaemonsetTemplate " + f.Other
+			return "lower the percentages or minimums of FlexDaemonsetTemplate " + f.Other + ", and then delete the pods that wait: a pod without a node keeps the size that it was created with"
 		},
 		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{Other: "tenth"}},
 	},

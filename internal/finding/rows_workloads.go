@@ -133,12 +133,12 @@ var ofWorkloads = map[Reason]row{
 	PoolRemoved: {
 		means: "Pods have their seat in a pool that the strategy does not have any more.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("%d pod(s) are in a pool that was removed from the strategy", f.Count)
+			return fmt.Sprintf("%d pod(s) are in a pool that was removed from the strategy", f.Count) + ifElse(f.Pool == "", "", ": "+f.Pool)
 		},
 		remedy: func(f *Finding) string {
 			return ifElse(f.evicts(), "wait: Stowage evicts one pod after the other", f.rollOut()+f.orEvict())
 		},
-		example: of(Values{Count: 2, Source: "PodDistributor web"}),
+		example: of(Values{Count: 2, Pool: "spot", Source: "PodDistributor web"}),
 	},
 	WithoutSeat: {
 		means: "Pods have no seat.",

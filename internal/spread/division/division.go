@@ -291,6 +291,20 @@ func (d *Division) removed(key string) int {
 	return i
 }
 
+// formerPools names the pools with pods that the strategy does not have any more, three at most.
+func (d *Division) formerPools() string {
+	var names []string
+	for i := range d.Pools {
+		if pool := &d.Pools[i]; pool.Removed && pool.Current > 0 {
+			names = append(names, pool.Name)
+		}
+	}
+	if more := len(names) - 3; more > 0 {
+		names = append(names[:3], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
 // sum returns a sum over all pools.
 func (d *Division) sum(of func(*Pool) int64) (n int64) {
 	for i := range d.Pools {

@@ -112,7 +112,9 @@ func (f *findings) places() {
 		f.add(reason, func(v *finding.Values) { f.tooMany(v, over) })
 	}
 	f.count(finding.BeingAdopted, f.of.Adopting)
-	f.count(finding.PoolRemoved, f.Former)
+	if f.Former > 0 {
+		f.add(finding.PoolRemoved, func(v *finding.Values) { v.Count, v.Pool = f.Former, f.formerPools() })
+	}
 	if n := f.Unseated - f.Former - pinned; n > 0 {
 		f.add(finding.WithoutSeat, func(v *finding.Values) { v.Count, v.Staying = n, f.of.Staying })
 	}

@@ -104,7 +104,7 @@ func TestBalanced(t *testing.T) {
 		},
 		"a pool is gone, and repair is off": {
 			pods: append(on("0", 1), on("gone", 1)...), replicas: 3, edit: func(d *divisions.Division) { d.Unseated = 2 }, policy: policy.Policy{Rules: policy.Rules{Evict: true, Repair: stowage.RepairOff}},
-			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) are in a pool that was removed from the strategy; " + rollOut + ", or remove the annotation stowage.dev/repair, which is Off: then Stowage evicts one pod after the other",
+			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) are in a pool that was removed from the strategy: gone; " + rollOut + ", or remove the annotation stowage.dev/repair, which is Off: then Stowage evicts one pod after the other",
 		},
 		"too many, and a pod crashes": {
 			pods: on("0", 2), replicas: 2, policy: policy.Policy{Rules: policy.Rules{Evict: true}}, said: said{hindrances: []stowage.Hindrance{{Reason: stowage.HindranceNotReady, Pod: "web-1"}}}, reason: "NotAllPodsReady",
@@ -143,7 +143,7 @@ func TestBalanced(t *testing.T) {
 		},
 		"a pool is gone": {
 			pods: append(on("0", 1), on("gone", 1)...), replicas: 3, edit: func(d *divisions.Division) { d.Unseated = 2 },
-			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) are in a pool that was removed from the strategy; " + rollOut + ", or set rebalance: Evict in PodDistributor d",
+			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) are in a pool that was removed from the strategy: gone; " + rollOut + ", or set rebalance: Evict in PodDistributor d",
 		},
 		"without a seat": {
 			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Unseated = 1 },
