@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/suite"
@@ -226,10 +227,17 @@ func TestZoneWithoutSpot(t *testing.T) {
 	suite.Must(t, n.Create(t.Context(), d))
 	even := func(a, b, c int64) bool { return c == 3 && max(a, b)-min(a, b) <= 3 }
 	settlesIn(t, n, "web", 60, s, even)
-	suite.EventuallyWithin(t, time.Minute, "the cell keeps 3 pods, between two tries with one more", func() (bool, error) {
-		state, err := n.PoolState(t.Context(), d.UID)
-		return err == nil && len(state.Pools) == 1 && state.Pools[0].Domain == "c" && state.Pools[0].Max == 3, err
-	})
+	state, err := n.PoolState(t.Context(), d.UID)
+	suite.Must(t, err)
+	kept := func(room stowage.PoolRoom) int64 { // beside those of a try
+		if room.Phase == stowage.PoolProbing {
+			return room.Max - room.Step
+		}
+		return room.Max
+	}
+	if len(state.Pools) != 1 || state.Pools[0].Domain != "c" || kept(state.Pools[0]) != 3 {
+		t.Errorf("the state is %+v", state.Pools)
+	}
 	for _, replicas := range []int{90, 60} {
 		n.Scale(t, d, replicas)
 		settlesIn(t, n, "web", replicas, s, even)
