@@ -141,9 +141,9 @@ func TestHostileCommandLines(t *testing.T) {
 func TestVisible(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain\tä → ✓\n":              "plain\tä → ✓\n",
-		"\x1b[31mred\x1b[2J\a\r\x7f":  `\x1b[31mred\x1b[2J\x07\x0d\x7f`,
-		"\x1b[32mgood\x1b[0m\x1b[32k": "\x1b[32mgood\x1b[0m" + `\x1b[32k`,
-		"\u009b1m\u202egpj.exe":       `\x9b1m\u202egpj.exe`,
+		"\x1b[31mred\x1b[2J\a\r\x7f":  `\u001b[31mred\u001b[2J\u0007\u000d\u007f`,
+		"\x1b[32mgood\x1b[0m\x1b[32k": "\x1b[32mgood\x1b[0m" + `\u001b[32k`,
+		"\u009b1m\u202egpj.exe":       `\u009b1m\u202egpj.exe`,
 	} {
 		var out bytes.Buffer
 		if n, err := (&visible{&out, colors}).Write([]byte(text)); err != nil || n != len(text) || out.String() != want {

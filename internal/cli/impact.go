@@ -141,7 +141,7 @@ func (o *impactOptions) run(cmd *cobra.Command, s Streams) error {
 	if cmd.Flags().Changed("namespace") {
 		of.Namespace = namespace
 	}
-	stop := progress(s.Err, of)
+	stop := progress(s.Err, look, objectsRead(of))
 	r, err := of.Of(cmd.Context(), change, prices)
 	stop()
 	if err != nil {

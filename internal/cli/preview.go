@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -144,15 +146,21 @@ func (o *previewOptions) run(ctx context.Context, s Streams) error {
 	if !o.listsPods() { // few of the objects live on, and to look for them takes a third of the time
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	}
-	progress := startSteps(s.Err, "pods")
+	var decided atomic.Int64
+	stop := progress(s.Err, look, func() string {
+		if n := decided.Load(); n > 0 {
+			return fmt.Sprintf("deciding: %d pods so far", n)
+		}
+		return "reading the manifests"
+	})
 	warnings, err := o.decide(ctx, s.In, func(p *preview.Preview) func(*preview.Admitted) {
 		out.planner = p.Planner()
 		return func(a *preview.Admitted) {
-			progress.step()
+			decided.Add(1)
 			out.add(ctx, a)
 		}
 	})
-	progress.stop()
+	stop()
 	if err = cmp.Or(err, out.err); err != nil {
 		return err
 	}
@@ -173,7 +181,7 @@ const gcPercent = 300
 func (o *previewOptions) decide(ctx context.Context, stdin io.Reader, start func(*preview.Preview) (use func(*preview.Admitted))) (warnings []string, err error) {
 	defer func() {
 		if ctx.Err() != nil {
-			warnings, err = nil, errEnded
+			warnings, err = nil, errInterrupted
 		}
 	}()
 	in, err := preview.Load(ctx, preview.Source{Names: o.files, In: stdin, Namespace: o.namespace, Recursive: o.recursive, Schemas: crds.Schemas{}})
@@ -201,9 +209,6 @@ func (o *previewOptions) decide(ctx context.Context, stdin io.Reader, start func
 
 // errStrict means that there are warnings, which --strict does not allow.
 var errStrict = errors.New("there are warnings, which --strict does not allow")
-
-// errEnded means that somebody ended the process, which has printed nothing yet.
-var errEnded = errors.New("ended by a signal")
 
 // previewOutput is what is printed of the decisions. It keeps no pods.
 type previewOutput struct {

@@ -179,7 +179,7 @@ type statusLoop struct {
 
 // look returns the status, or nil if it is to be looked at again: an API server that was there may come back.
 func (l *statusLoop) look(ctx, bounded context.Context) (*inspect.Report, error) {
-	stop := progress(l.Err, l.inspector)
+	stop := progress(l.Err, look, objectsRead(l.inspector))
 	r, err := l.inspector.Status(bounded, l.namespace)
 	stop()
 	switch {
@@ -242,29 +242,6 @@ func (o statusRun) heading(first bool, now time.Time) string {
 		return now.Format(time.TimeOnly) + "\n"
 	}
 	return "\n" + now.Format(time.TimeOnly) + "\n"
-}
-
-// progress says now and then how far a look at a large cluster has come, until stop is
-// called.
-func progress(out io.Writer, i interface{ Read() int64 }) (stop func()) {
-	before, ended, all := i.Read(), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(all)
-		tick := time.NewTicker(look)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ended:
-				return
-			case <-tick.C:
-				fmt.Fprintf(out, "reading the cluster: %d objects so far\n", i.Read()-before)
-			}
-		}
-	}()
-	return func() {
-		close(ended)
-		<-all
-	}
 }
 
 // workloadNames accepts names such as deployment/web.

@@ -78,7 +78,7 @@ func (s Streams) clear() error {
 }
 
 // errInterrupted means that the user ended the command with Ctrl-C, or that somebody else did with a signal.
-var errInterrupted = errors.New("interrupted")
+var errInterrupted = errors.New("ended by a signal")
 
 // interruptible is an input whose reads end with errInterrupted when done is closed. A read from a terminal would go on otherwise.
 type interruptible struct {
@@ -87,7 +87,7 @@ type interruptible struct {
 	buffer []byte // of the read that goes on; nobody reads after one that was interrupted
 }
 
-// most bytes of one read.
+// readAtOnce is how many bytes one read has at most.
 const readAtOnce = 64 << 10
 
 func (r *interruptible) Read(p []byte) (int, error) {
@@ -120,7 +120,7 @@ func (r *interruptible) Read(p []byte) (int, error) {
 // colors are the sequences with which a report marks its lines on a terminal.
 var colors = [][]byte{[]byte("\x1b[32m"), []byte("\x1b[1;31m"), []byte("\x1b[0m")}
 
-// visible writes control characters in letters, such as \x1b: names and labels come from files and clusters, and a terminal would obey
+// visible writes control characters in letters, such as \u001b: names and labels come from files and clusters, and a terminal would obey
 // them. It writes its own sequences, line ends and tabs as they are.
 type visible struct {
 	out io.Writer
@@ -139,13 +139,10 @@ func (w *visible) Write(p []byte) (int, error) {
 			continue
 		}
 		c, size := utf8.DecodeRune(rest)
-		switch {
-		case !hidden(c):
+		if hidden(c) {
+			fmt.Fprintf(&text, `\u%04x`, c) // valid within a JSON string, too
+		} else {
 			text.Write(rest[:size])
-		case c < 0x100:
-			fmt.Fprintf(&text, `\x%02x`, c)
-		default:
-			fmt.Fprintf(&text, `\u%04x`, c)
 		}
 		rest = rest[size:]
 	}

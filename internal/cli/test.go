@@ -224,7 +224,7 @@ func (t *testCase) decide(ctx context.Context) (policytest.Expect, error) {
 		workloads = p.Workloads()
 		return func(a *preview.Admitted) { pods = append(pods, *a) }
 	})
-	if errors.Is(err, errEnded) {
+	if errors.Is(err, errInterrupted) {
 		return policytest.Expect{}, err
 	}
 	return policytest.Decided(workloads, pods, warnings, err, t.preview.peerPods.Config.VMResource, t.written), nil

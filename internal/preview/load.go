@@ -26,6 +26,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -266,7 +267,7 @@ func (l *loader) decode(at source, where string, gvk schema.GroupVersionKind, da
 	}
 	obj, _, err := decoder.Decode(data, nil, nil)
 	if err != nil {
-		l.fail("%s: %s", where, plain(err))
+		l.fail("%s: %s", where, report.Plain(err.Error()))
 		return
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)

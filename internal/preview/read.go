@@ -2,7 +2,6 @@ package preview
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,11 +10,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/stowage-dev/stowage/internal/report"
 )
 
 // standardInput is what messages call the input "-".
@@ -119,49 +119,15 @@ func (l *loader) stream(file string, r io.Reader) {
 		case err == nil:
 			l.document(at, object, 0)
 		case bytes.Contains(doc.text, []byte("{{")):
-			l.fail("%s: it is a template and no manifest (%s); render it: helm template ... | stowage preview -", at, doc.ofFile(plain(err)))
+			l.fail("%s: it is a template and no manifest (%s); render it: helm template ... | stowage preview -", at, doc.ofFile(report.Plain(err.Error())))
 		default:
-			l.fail("%s: %s", at, doc.ofFile(plain(err)))
+			l.fail("%s: %s", at, doc.ofFile(report.Plain(err.Error())))
 		}
 	}
 }
 
 // maxInput is how many bytes one file may have, or standard input, which may have no end.
 const maxInput = 256 << 20
-
-// wrongType is what encoding/json says of a value of another type than its field.
-var wrongType = regexp.MustCompile(`json: cannot unmarshal (\w+) into Go (?:struct field \w+\.(\S+)|value) of type (\S+)`)
-
-// plain is an error of a decoder in words that need no knowledge of Go.
-func plain(err error) string {
-	text := err.Error()
-	if m := wrongType.FindStringSubmatchIndex(text); m != nil {
-		part := func(n int) string {
-			if m[2*n] < 0 {
-				return ""
-			}
-			return text[m[2*n]:m[2*n+1]]
-		}
-		expected := "another structure"
-		switch kind := part(3); {
-		case kind == "string":
-			expected = "a text"
-		case kind == "bool":
-			expected = "true or false"
-		case strings.Contains(kind, "int"):
-			expected = "a whole number"
-		case strings.HasPrefix(kind, "[]"):
-			expected = "a list"
-		case strings.HasPrefix(kind, "map["):
-			expected = "a map"
-		}
-		text = text[:m[0]] + fmt.Sprintf("%s is a %s; expected %s", cmp.Or(part(2), "the value"), part(1), expected) + text[m[1]:]
-	}
-	for _, word := range []string{"NaN", "+Inf", "-Inf"} {
-		text = strings.ReplaceAll(text, "json: unsupported value: "+word, "a value is .nan or .inf; write a plain number")
-	}
-	return strings.TrimPrefix(strings.ReplaceAll(text, "error unmarshaling JSON: while decoding JSON: ", ""), "json: ")
-}
 
 // splitJSON splits a stream of JSON objects, and returns false if it is none.
 func splitJSON(data []byte) (documents [][]byte, ok bool) {

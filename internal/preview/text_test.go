@@ -63,15 +63,15 @@ func TestBytesAndNames(t *testing.T) {
 		"a name with an escape":             {input: pod(`"a\e[31m"`), want: `document 1 (Pod default/a\x1b[31m): metadata.name is "a\x1b[31m": a lowercase RFC 1123`},
 		"a name with a line break":          {input: pod(`"a\nWarning: all is well"`), want: `document 1 (Pod default/a\nWarning: all is well): metadata.name is "a\nWarning: all is well"`},
 		"a name that is none":               {input: pod("веб-🚀"), want: `metadata.name is "веб-🚀": a lowercase RFC 1123`},
-		"a name that YAML takes for a bool": {input: pod("y"), want: "document 1 (Pod): metadata.name is a bool; expected a text"},
+		"a name that YAML takes for a bool": {input: pod("y"), want: "document 1 (Pod): metadata.name is of type bool; expected a text"},
 		"a namespace that is none":          {input: pod("p, namespace: A_b"), want: `metadata.namespace is "A_b"`},
 		"a Namespace with a dot":            {input: pod("p") + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: a.b}\n", want: `document 2 (Namespace a.b): metadata.name is "a.b"`},
 		"a beginning of a name":             {input: strings.Replace(pod("p"), "name: p", "generateName: p-", 1)},
 		"a beginning that is none":          {input: strings.Replace(pod("p"), "name: p", "generateName: Pod-", 1), want: `metadata.generateName is "Pod-"`},
 		"a kind with an escape":             {input: "apiVersion: v1\nkind: \"P\\e[1m\"\nmetadata: {name: p}\n", want: `(P\x1b[1m p): v1 has no kind "P\x1b[1m"`},
 		"an unknown kind with an escape":    {input: "apiVersion: x.y/v1\nkind: \"P\\e[1m\"\nmetadata: {name: p}\n", want: `(only 1 P\x1b[1m)`},
-		"an error in the second document":   {input: pod("p") + "---\n# one\n" + pod("q") + "a: b: c\n", want: "document 2: yaml: line 11: "},
-		"a key twice in the second one":     {input: pod("p") + "...\r\n---\n" + pod("q") + "kind: Pod\n", want: "line 11: key \"kind\" already set"},
+		"an error in the second document":   {input: pod("p") + "---\n# one\n" + pod("q") + "a: b: c\n", want: "document 2: line 11: "},
+		"a key twice in the second one":     {input: pod("p") + "...\r\n---\n" + pod("q") + "kind: Pod\n", want: "line 11: the key \"kind\" is written twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Load(t.Context(), Source{Names: []string{"-"}, In: strings.NewReader(tc.input), Namespace: "default"})

@@ -3,10 +3,12 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -29,7 +31,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-func TestSteps(t *testing.T) {
+func TestProgress(t *testing.T) {
 	out := &lines{}
 	waitFor := func(text string) {
 		t.Helper()
@@ -41,12 +43,12 @@ func TestSteps(t *testing.T) {
 			}
 		}
 	}
-	s := startStepsEvery(time.Millisecond, out, "pods")
-	waitFor("reading the manifests\n")
-	s.step()
-	s.step()
-	waitFor("deciding: 2 pods so far\n")
-	s.stop()
+	var pods atomic.Int64
+	stop := progress(out, time.Millisecond, func() string { return fmt.Sprintf("%d pods so far", pods.Load()) })
+	waitFor("0 pods so far\n")
+	pods.Add(2)
+	waitFor("2 pods so far\n")
+	stop()
 	at := out.String()
 	<-time.After(5 * time.Millisecond)
 	if out.String() != at {
