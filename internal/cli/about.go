@@ -14,7 +14,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/report"
 )
 
-// page returns an output whose pages say when they were made, by which command, and of which cluster.
+// page returns an output whose pages have their time, the command and the cluster.
 func page(cmd *cobra.Command, out io.Writer, made time.Time, cluster string) io.Writer {
 	return report.Describe(out, report.About{Made: made, Command: commandLine(cmd), Version: version.String(), Cluster: cluster})
 }

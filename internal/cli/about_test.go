@@ -37,7 +37,7 @@ func TestCommandLineOfPage(t *testing.T) {
 	}
 }
 
-// A page of a preview says when it was made, by which command and version; a preview asks no cluster.
+// The page of a preview has its time, its command and the version. It has no cluster, because a preview asks none.
 func TestPageSaysHowItWasMade(t *testing.T) {
 	file := filepath.Join("..", "..", "config", "samples", "spread-annotation.yaml")
 	code, shown := run(t, "", nil, "preview", file, "-o", "html")

@@ -14,7 +14,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/stowage-dev/stowage/internal/inspect"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // completeTimeout bounds what a shell waits for after the Tab key.
@@ -72,7 +72,7 @@ func (o *inspectOptions) completeObjects(twoWords bool, without ...string) cobra
 		for _, k := range completable {
 			switch {
 			case slices.Contains(without, k.kind):
-			case named && inspect.SameKind(k.kind, kind):
+			case named && world.SameKind(k.kind, kind):
 				for _, name := range o.names(cmd.Context(), k.list(), k.kind != "node") {
 					if slash {
 						name = kind + "/" + name

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/inspect"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 func newExplainCommand(s Streams) *cobra.Command {
@@ -79,9 +80,9 @@ type explanation interface {
 
 func explain(ctx context.Context, i *inspect.Inspector, namespace, kind, name string) (explanation, error) {
 	switch {
-	case inspect.SameKind("Pod", kind):
+	case world.SameKind("Pod", kind):
 		return i.Explain(ctx, namespace, name)
-	case inspect.SameKind("Node", kind):
+	case world.SameKind("Node", kind):
 		return i.ExplainNode(ctx, name)
 	}
 	return i.ExplainWorkload(ctx, namespace, kind, name)

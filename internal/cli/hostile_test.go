@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// wordsOfGo are the words by which a message shows that it is for programmers of Go.
+// wordsOfGo are words that only programmers of Go know. No message has one.
 var wordsOfGo = regexp.MustCompile(`strconv|struct field|cannot unmarshal|unmarshal|invalid syntax|Go value|goroutine|panic|nil pointer|\*errors\.|%!|map\[string\]|interface \{\}|context canceled|: json:|EOF`)
 
 // A hostile command line. In it, ␛ is the escape byte, ␣ a space, ␤ a line end and ∅ an empty argument; a word that ends with .yaml, .json or .txt is a

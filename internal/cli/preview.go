@@ -28,8 +28,8 @@ const previewHelp = `Make the webhook's decisions over manifests, without a clus
 
 The input is any mix of pods, of workloads (Deployments, StatefulSets, DaemonSets,
 Jobs and so on), and of what decisions depend on. These are PodDistributors,
-FlexDaemonsetTemplates, Namespaces, RuntimeClasses, LimitRanges, ResourceQuotas and
-Nodes. Argo Rollouts and OpenKruise's CloneSets, StatefulSets and DaemonSets are
+SpreadPolicies, ClusterSpreadPolicies, FlexDaemonsetTemplates, Namespaces, LimitRanges,
+ResourceQuotas, RuntimeClasses, PriorityClasses, HorizontalPodAutoscalers and Nodes. Argo Rollouts and OpenKruise's CloneSets, StatefulSets and DaemonSets are
 workloads too. Other objects are ignored. A DaemonSet has a pod for each of the Nodes.
 
 Stowage's own kinds are checked as the API server checks them. What is merely absent,

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/stowage-dev/stowage/internal/config"
-	"github.com/stowage-dev/stowage/internal/inspect"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // mostEdits is in how many letters a word may differ from the one that it is taken for.
@@ -90,7 +90,7 @@ var writtenKinds = []string{
 func likeKinds(objects []string) (out []string) {
 	for _, object := range objects {
 		kind, name, _ := strings.Cut(object, "/")
-		known := slices.ContainsFunc(writtenKinds, func(k string) bool { return inspect.SameKind(k, kind) })
+		known := slices.ContainsFunc(writtenKinds, func(k string) bool { return world.SameKind(k, kind) })
 		if like := closest(kind, writtenKinds); like != "" && !known {
 			out = append(out, like+"/"+name)
 		}

@@ -21,8 +21,8 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/config"
-	"github.com/stowage-dev/stowage/internal/inspect"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // patchesAtOnce is how many pods are patched at the same time, and podsAPage how many are listed in one request.
@@ -93,7 +93,7 @@ func podNames(names []string) error {
 		if !given {
 			kind, of = "pod", name
 		}
-		if !inspect.SameKind("Pod", kind) || len(validation.IsDNS1123Subdomain(of)) > 0 {
+		if !world.SameKind("Pod", kind) || len(validation.IsDNS1123Subdomain(of)) > 0 {
 			return fmt.Errorf("%q is no pod; name pods, such as web-0 or pod/web-0", name)
 		}
 	}

@@ -9,7 +9,7 @@ func (f *Finding) adding() string {
 // ofWaitingPods are the rows about pods that wait for something else than room.
 var ofWaitingPods = map[Reason]row{
 	NodesClosed: {
-		means:    "Pods wait for a pool of which no node takes new pods now, whatever room it has.",
+		means:    "Pods wait for a pool whose nodes take no new pods now, even with room.",
 		sentence: func(f *Finding) string { return "no node of pool " + f.Pool + " takes new pods: " + f.Text },
 		remedy:   always("uncordon nodes, see why others are not ready, give the pods a toleration, or add nodes to the pool"),
 		example:  of(Values{Pool: "spot", Text: "2 cordoned, 1 not ready"}),

@@ -12,6 +12,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Change is what would be done to a cluster. The zero value is nothing: then the report is about the next rollout of each workload.
@@ -68,7 +69,7 @@ func (c *Change) applied(in *preview.Inputs, now time.Time) (*preview.Inputs, er
 	return out, nil
 }
 
-// groups are those that each kind may have. Node is of the core group, whose name is empty.
+// groups are the kinds that a change may name, with the groups that each may have. Node is of the core group, whose name is empty.
 var groups = map[string][]string{
 	"Node": nil, "PodDistributor": {versprei.GroupVersion.Group}, "FlexDaemonsetTemplate": {flexdaemonsets.GroupVersion.Group},
 	"SpreadPolicy": {stowage.GroupVersion.Group}, "ClusterSpreadPolicy": {stowage.GroupVersion.Group},
@@ -76,25 +77,18 @@ var groups = map[string][]string{
 	"Rollout": {"argoproj.io"}, "CloneSet": {"apps.kruise.io"},
 }
 
-// kinds are what a change may name, as kubectl takes them. Others are workloads of other projects.
-var kinds = map[string]string{
-	"node": "Node", "no": "Node", "poddistributor": "PodDistributor", "pd": "PodDistributor", "flexdaemonsettemplate": "FlexDaemonsetTemplate",
-	"spreadpolicy": "SpreadPolicy", "spreadpolicies": "SpreadPolicy", "clusterspreadpolicy": "ClusterSpreadPolicy", "clusterspreadpolicies": "ClusterSpreadPolicy",
-	"deployment": "Deployment", "deploy": "Deployment",
-	"statefulset": "StatefulSet", "sts": "StatefulSet", "daemonset": "DaemonSet", "ds": "DaemonSet", "job": "Job",
-	"rollout": "Rollout", "cloneset": "CloneSet",
-}
-
 // ParseName reads KIND/NAME, or KIND/NAMESPACE/NAME, where the kind is written as kubectl takes it, also with its group, as in
 // statefulset.apps.kruise.io/web. The namespace is that of names that have none.
 func ParseName(text, namespace string) (Name, error) {
 	word, rest, _ := strings.Cut(text, "/")
-	kind, group, grouped := strings.Cut(strings.ToLower(word), ".")
-	full, ok := kinds[kind]
-	if !ok {
-		full, ok = kinds[strings.TrimSuffix(kind, "s")]
+	_, group, grouped := strings.Cut(strings.ToLower(word), ".")
+	full := ""
+	for kind := range groups {
+		if world.SameKind(kind, word) {
+			full = kind
+		}
 	}
-	if !ok || grouped && !slices.Contains(groups[full], group) {
+	if full == "" || grouped && !slices.Contains(groups[full], group) {
 		return Name{}, fmt.Errorf("%q has no kind that is known here; write KIND/NAME, such as deployment/web or clusterspreadpolicy/web", text)
 	}
 	most, parts := 2, strings.Split(rest, "/")

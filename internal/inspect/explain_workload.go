@@ -46,10 +46,10 @@ type look struct {
 // ExplainWorkload explains the pods of a workload, of a kind as people write it, such as deployment or ds. It
 // returns [ErrNotFound] if there is none, and no pod that belongs to one.
 func (i *Inspector) ExplainWorkload(ctx context.Context, namespace, kind, name string) (*WorkloadExplanation, error) {
-	if SameKind("PodDistributor", kind) {
+	if world.SameKind("PodDistributor", kind) {
 		return i.explainDistributor(ctx, namespace, name)
 	}
-	if SameKind("SpreadPolicy", kind) || SameKind("ClusterSpreadPolicy", kind) {
+	if world.SameKind("SpreadPolicy", kind) || world.SameKind("ClusterSpreadPolicy", kind) {
 		return i.explainPolicy(ctx, namespace, kind, name)
 	}
 	return i.explainPods(ctx, namespace, kind, name)
@@ -105,7 +105,7 @@ func (i *Inspector) looks(ctx context.Context, namespace, kind, name string) (lo
 			}
 			chains[owner.UID] = chain
 		}
-		if n := slices.IndexFunc(chain.Refs, func(ref world.Ref) bool { return ref.Name == name && SameKind(ref.Kind, kind) }); n >= 0 {
+		if n := slices.IndexFunc(chain.Refs, func(ref world.Ref) bool { return ref.Name == name && world.SameKind(ref.Kind, kind) }); n >= 0 {
 			written = chain.Refs[n].Kind
 			looks.add(i.lookOf(pod), pod.Name)
 		}
@@ -116,12 +116,12 @@ func (i *Inspector) looks(ctx context.Context, namespace, kind, name string) (lo
 // kindOf returns the kind of a named object as the report writes it; empty if the object is not there.
 func (r *Report) kindOf(kind, name string) (written string) {
 	for _, w := range r.Workloads {
-		if w.Name == name && SameKind(w.Kind, kind) {
+		if w.Name == name && world.SameKind(w.Kind, kind) {
 			written = w.Kind
 		}
 	}
 	for _, p := range r.Problems {
-		if k, n, _ := strings.Cut(p.Object, "/"); n == name && SameKind(k, kind) {
+		if k, n, _ := strings.Cut(p.Object, "/"); n == name && world.SameKind(k, kind) {
 			written = k
 		}
 	}
@@ -131,7 +131,7 @@ func (r *Report) kindOf(kind, name string) (written string) {
 // knownAs returns the kind of an object that was listed, and "" if none was.
 func (r *Report) knownAs(kind, name string) string {
 	for _, object := range r.listed {
-		if k, n, _ := strings.Cut(object, "/"); n == name && SameKind(k, kind) {
+		if k, n, _ := strings.Cut(object, "/"); n == name && world.SameKind(k, kind) {
 			return k
 		}
 	}
@@ -159,25 +159,6 @@ func (i *Inspector) lookOf(pod *corev1.Pod) look {
 		pool: pod.Labels[stowage.PoolLabel], template: pod.Labels[stowage.SizedByLabel],
 		adopted: adopted(pod), waits: waits, vm: i.vmsOf(pod) > 0,
 	}
-}
-
-// shortKinds are kubectl's short names of kinds.
-var shortKinds = map[string]string{
-	"deploy": "Deployment", "rs": "ReplicaSet", "sts": "StatefulSet", "ds": "DaemonSet", "rc": "ReplicationController", "cj": "CronJob",
-	"po": "Pod", "no": "Node", "pd": "PodDistributor", "fdt": "FlexDaemonsetTemplate", "sp": "SpreadPolicy", "csp": "ClusterSpreadPolicy",
-}
-
-// SameKind reports whether text is a way to write a kind: in any case, in the plural, in short, or with its group, as kubectl get -o name writes it.
-func SameKind(kind, text string) bool {
-	text, _, _ = strings.Cut(text, ".")
-	if short, ok := shortKinds[strings.ToLower(text)]; ok {
-		text = short
-	}
-	plural := kind + "s"
-	if stem, y := strings.CutSuffix(kind, "y"); y {
-		plural = stem + "ies"
-	}
-	return strings.EqualFold(kind, text) || strings.EqualFold(plural, text)
 }
 
 // Print writes the explanation.

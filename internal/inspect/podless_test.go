@@ -49,7 +49,7 @@ func TestPodlessWorkloads(t *testing.T) {
 		&corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "rs"}}, of("v1", "ReplicationController")}
 	for name, tc := range map[string]struct {
 		objects []client.Object
-		want    string // the one workload, and what is said of it; empty if there is none
+		want    string // the only workload with its note; empty if there is no workload
 	}{
 		"a Job that a quota refuses all pods of":   {[]client.Object{job(plain), of("batch/v1", "Job"), refused}, "Job/web: 0 of 4 pods exist, because the API server refuses to create more: Error creating: exceeded quota: none"},
 		"one that has just been created":           {[]client.Object{job(plain), of("batch/v1", "Job")}, "Job/web: 0 pods exist, and 4 are asked for"},

@@ -18,6 +18,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/platform/apisupport"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Report is the state of a cluster, or of one namespace's workloads in it.
@@ -199,7 +200,7 @@ func (r *Report) Only(names []string) (unknown []string) {
 		for _, object := range objects {
 			kind, of, _ := strings.Cut(object, "/")
 			for _, name := range names {
-				if k, n, _ := strings.Cut(name, "/"); n == of && SameKind(kind, k) {
+				if k, n, _ := strings.Cut(name, "/"); n == of && world.SameKind(kind, k) {
 					found[name], any = true, true
 				}
 			}

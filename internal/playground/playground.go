@@ -341,32 +341,14 @@ type document struct {
 }
 
 func split(manifests string) (out documents) {
-	lines := strings.SplitAfter(manifests, "\n")
-	first := 0
-	for i := 0; i <= len(lines); i++ {
-		if i < len(lines) && !strings.HasPrefix(lines[i], "---") {
-			continue
-		}
-		if text := strings.Join(lines[first:i], ""); !blank(text) {
-			out = append(out, document{first + 1, sync.OnceValue(func() *yaml.Node {
-				var root yaml.Node
-				if yaml.Unmarshal([]byte(text), &root) != nil || len(root.Content) == 0 {
-					return nil
-				}
-				return root.Content[0]
-			})})
-		}
-		first = i + 1
+	for _, d := range preview.Documents([]byte(manifests)) {
+		out = append(out, document{d.Line, sync.OnceValue(func() *yaml.Node {
+			var root yaml.Node
+			if yaml.Unmarshal(d.Text, &root) != nil || len(root.Content) == 0 {
+				return nil
+			}
+			return root.Content[0]
+		})})
 	}
 	return out
-}
-
-// blank reports whether a document has nothing but comments.
-func blank(text string) bool {
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			return false
-		}
-	}
-	return true
 }

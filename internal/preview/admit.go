@@ -38,8 +38,8 @@ func (p *Preview) Admit(ctx context.Context, replicas int32) (pods []Admitted, w
 	return pods, warnings, nil
 }
 
-// AdmitAll is [Preview.Admit] for whoever needs the pods one by one: it keeps none. Where it returns an error, the pods that were used do
-// not count.
+// AdmitAll is [Preview.Admit] that gives each pod to use. It keeps one pod of each workload and cell at most. If it returns an error, the pods that
+// it gave do not count.
 func (p *Preview) AdmitAll(ctx context.Context, replicas int32, use func(*Admitted)) (warnings []string, err error) {
 	var errs []error
 	all := 0
@@ -60,8 +60,8 @@ func (p *Preview) AdmitAll(ctx context.Context, replicas int32, use func(*Admitt
 	if err != nil {
 		return nil, err
 	}
-	unfollowed, err := p.unfollowed(ctx, seen.pods)
-	return slices.Concat(warnings, misfits, unfollowed), err
+	warnWithoutSeat, err := p.warnWithoutSeat(ctx, seen.pods)
+	return slices.Concat(warnings, misfits, warnWithoutSeat), err
 }
 
 // Visit says what becomes of the pods of a preview.

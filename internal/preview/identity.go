@@ -89,7 +89,7 @@ func (l *loader) named(t *taken) bool {
 
 // settle adds what was taken to the inputs. An object that a workload of the input made is a part of that: its pods are counted there.
 func (l *loader) settle() {
-	l.distinguish()
+	l.dropCopiedUIDs()
 	of := map[identity]int{} // the places of what makes pods
 	for i := range l.taken {
 		if w := l.taken[i].workload; w != nil && w.Kind != "Pod" && l.taken[i].name != "" {
@@ -105,9 +105,9 @@ func (l *loader) settle() {
 	l.qualify()
 }
 
-// distinguish takes its UID from an object that has that of another one: somebody copied a manifest of a cluster. The API server gives such
-// an object a UID of its own.
-func (l *loader) distinguish() {
+// dropCopiedUIDs clears the UID of an object that repeats the UID of an earlier one: somebody copied a manifest of a cluster. The API server gives
+// such an object a UID of its own.
+func (l *loader) dropCopiedUIDs() {
 	used := map[types.UID]bool{"": true}
 	for i := range l.taken {
 		t := &l.taken[i]

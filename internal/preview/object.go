@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
@@ -41,10 +40,10 @@ func (l *loader) object(at source, where string, obj object) {
 		l.takeOther(at, o, func() { in.PriorityClasses = append(in.PriorityClasses, o.Name) })
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		l.home(&o.Namespace)
-		l.scales(at, o)
+		l.autoscaler(at, o, o)
 	case *autoscalingv1.HorizontalPodAutoscaler:
 		l.home(&o.Namespace)
-		l.scales(at, o)
+		l.autoscaler(at, o, asV2(o))
 	case *corev1.Node:
 		l.takeOther(at, o, func() { in.Nodes = append(in.Nodes, *o) })
 	case *versprei.PodDistributor, *stowage.SpreadPolicy, *stowage.ClusterSpreadPolicy, *flexdaemonsets.FlexDaemonsetTemplate:
@@ -56,19 +55,13 @@ func (l *loader) object(at source, where string, obj object) {
 	}
 }
 
-// scales takes a HorizontalPodAutoscaler, if it scales by utilization.
-func (l *loader) scales(at source, obj object) {
-	var a autoscaler
-	var is bool
-	switch o := obj.(type) {
-	case *autoscalingv2.HorizontalPodAutoscaler:
-		a, is = byUtilization(o)
-	case *autoscalingv1.HorizontalPodAutoscaler:
-		a, is = byUtilizationV1(o)
-	}
-	if is {
-		l.takeOther(at, obj, func() { l.in.autoscalers = append(l.in.autoscalers, a) })
-	}
+// autoscaler takes a HorizontalPodAutoscaler, which v2 is in version 2.
+func (l *loader) autoscaler(at source, obj object, v2 *autoscalingv2.HorizontalPodAutoscaler) {
+	l.takeOther(at, obj, func() {
+		if a := byUtilization(v2); len(a.metrics) > 0 {
+			l.in.autoscalers = append(l.in.autoscalers, a)
+		}
+	})
 }
 
 // notYet is when an object of a manifest is created: after those that a cluster has. The older one of two sources wins.
@@ -146,19 +139,17 @@ func (l *loader) valid(at source, w *Workload) bool {
 	return len(l.errs) == before
 }
 
-// compiles reports whether the API server takes the name of a custom resource, and compiling the resource made no error.
+// compiles reports whether a custom resource has a name, which [loader.named] checks, and compiling the resource made no error.
 func (l *loader) compiles(where, name string, err error) bool {
-	wrong := validation.NameIsDNSSubdomain(name, false)
-	if name == "" {
-		wrong = []string{"it is required"}
-	}
-	for _, text := range wrong {
-		l.fail("%s: metadata.name: %s", where, text)
-	}
-	if len(wrong) == 0 && err != nil {
+	switch {
+	case name == "":
+		l.fail("%s: metadata.name: it is required", where)
+	case err != nil:
 		l.fail("%s: %w", where, err)
+	default:
+		return true
 	}
-	return len(wrong) == 0 && err == nil
+	return false
 }
 
 // home fills in the namespace that kubectl would.

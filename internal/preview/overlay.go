@@ -13,10 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -217,92 +214,6 @@ func (in *Inputs) made(w *Workload) bool {
 	})
 }
 
-// Remove leaves out an object, and reports whether there is one of that name. The kind is one of those that a change may have; see
-// [Inputs.groupOf] for one without a group.
-func (in *Inputs) Remove(kind schema.GroupKind, namespace, name string) bool {
-	o, before := &in.Objects, in.objects()
-	key := namespace + "/" + name
-	switch kind.Kind {
-	case "Node":
-		o.Nodes = slices.DeleteFunc(o.Nodes, func(n corev1.Node) bool { return n.Name == name })
-	case "PodDistributor":
-		o.PodDistributors = slices.DeleteFunc(o.PodDistributors, func(d versprei.PodDistributor) bool { return keyOf(&d) == key })
-	case "FlexDaemonsetTemplate":
-		o.Templates = slices.DeleteFunc(o.Templates, func(t flexdaemonsets.FlexDaemonsetTemplate) bool { return keyOf(&t) == "/"+name })
-	case "SpreadPolicy":
-		o.Policies.Namespaced = slices.DeleteFunc(o.Policies.Namespaced, func(p *stowage.SpreadPolicy) bool { return keyOf(p) == key })
-	case "ClusterSpreadPolicy":
-		o.Policies.Cluster = slices.DeleteFunc(o.Policies.Cluster, func(p *stowage.ClusterSpreadPolicy) bool { return p.Name == name })
-	default:
-		is := func(w Workload) bool { return w.GroupKind() == kind && w.key() == key }
-		kind = in.groupOf(kind, key)
-		for _, w := range in.Workloads {
-			if is(w) {
-				o.Workloads = slices.DeleteFunc(o.Workloads, func(made *world.Workload) bool { return slices.Contains(w.made, made) })
-			}
-		}
-		in.Workloads = slices.DeleteFunc(in.Workloads, is)
-	}
-	return in.objects() < before
-}
-
-// groupOf returns a kind with the group of a workload of the inputs. Where it has none, one of Kubernetes counts before one of another project: the
-// StatefulSets of OpenKruise have the name of their kind from Kubernetes.
-func (in *Inputs) groupOf(kind schema.GroupKind, key string) schema.GroupKind {
-	if kind.Group != "" {
-		return kind
-	}
-	found := kind
-	for i := range in.Workloads {
-		w := &in.Workloads[i]
-		if w.Kind != kind.Kind || w.key() != key {
-			continue
-		}
-		if found = w.GroupKind(); !isThirdParty(w.GroupVersionKind) {
-			break
-		}
-	}
-	return found
-}
-
-// objects counts what [Inputs.Remove] may remove.
-func (in *Inputs) objects() int {
-	o := &in.Objects
-	return len(o.Nodes) + len(o.PodDistributors) + len(o.Templates) + len(o.Policies.Namespaced) + len(o.Policies.Cluster) + len(in.Workloads)
-}
-
-// Scale gives a workload another replica count, and reports whether there is one of that name. See [Inputs.groupOf] for a kind without a
-// group.
-func (in *Inputs) Scale(kind schema.GroupKind, namespace, name string, replicas int32) bool {
-	key := namespace + "/" + name
-	kind = in.groupOf(kind, key)
-	at := slices.IndexFunc(in.Workloads, func(w Workload) bool { return w.GroupKind() == kind && w.key() == key })
-	if at < 0 || in.Workloads[at].replicasPath == nil || kind.Kind == "DaemonSet" || kind.Kind == "Pod" {
-		return false
-	}
-	in.Workloads[at].replicas = replicas
-	return true
-}
-
-// Enforce has all policies in Audit enforce, and reports whether there were any.
-func (in *Inputs) Enforce() (some bool) {
-	for i, p := range in.Objects.Policies.Namespaced {
-		if p.Spec.Mode == stowage.PolicyAudit {
-			p, some = p.DeepCopy(), true
-			p.Spec.Mode, p.Generation = stowage.PolicyEnforce, p.Generation+1
-			in.Objects.Policies.Namespaced[i] = p
-		}
-	}
-	for i, p := range in.Objects.Policies.Cluster {
-		if p.Spec.Mode == stowage.PolicyAudit {
-			p, some = p.DeepCopy(), true
-			p.Spec.Mode, p.Generation = stowage.PolicyEnforce, p.Generation+1
-			in.Objects.Policies.Cluster[i] = p
-		}
-	}
-	return some
-}
-
 // PoolState returns what is known of pools for a workload, to be changed before a preview is made of the inputs. It is added if it is
 // not there.
 func (in *Inputs) PoolState(namespace string, workload types.UID) *stowage.PoolState {
@@ -314,36 +225,6 @@ func (in *Inputs) PoolState(namespace string, workload types.UID) *stowage.PoolS
 	}
 	return &o.PoolStates[at]
 }
-
-// Replicas is how many pods the workload asks for; of no meaning for a DaemonSet.
-func (w *Workload) Replicas() int64 { return int64(w.replicas) }
-
-// Template is that of its pods. It must not be changed.
-func (w *Workload) Template() *corev1.PodTemplateSpec { return &w.template }
-
-// UID is that of the object, or one that follows from its name.
-func (w *Workload) UID() types.UID { return w.uid() }
-
-// Volumes reports whether its pods have claims of volumes: their own, or those of the template.
-func (w *Workload) Volumes() bool {
-	return len(w.volumeClaims) > 0 || len(podstatus.VolumeClaims(&w.template.Spec)) > 0
-}
-
-// Holds says why a restart would not replace all pods of the workload, for people. It returns "" if it would.
-func (w *Workload) Holds() string { return w.holds }
-
-// FirstPod returns the workload's first pod as its controller makes it, before admission. Of a DaemonSet it is that of the first node that
-// it runs on; without such a node, or without replicas, it is nil.
-func (w *Workload) FirstPod(nodes []corev1.Node) *corev1.Pod {
-	pod := firstPod(w.pods(min(1, w.replicas), nodes))
-	if w.Kind != "DaemonSet" && pod == nil {
-		pod = firstPod(w.pods(1, nil))
-	}
-	return pod
-}
-
-// FirstOrdinal is the ordinal of the first pod of a StatefulSet.
-func (w *Workload) FirstOrdinal() int64 { return w.firstOrdinal }
 
 // Policy returns the policy of the workload's next pods, or nil. It may be one that does not divide them: see
 // [policy.Finder.FindSelected].

@@ -192,8 +192,8 @@ const (
 	maxGenerated = 63 - suffixLength
 )
 
-// A name is longer than those of the API server after so many that are taken, and where the workload has so many pods already: there are
-// 100,000 short ones.
+// Short names have some 100,000 suffixes. After enoughTries that are taken, a name gets a longer suffix, and so do all names of a workload from
+// enoughNames pods on.
 const (
 	enoughTries = 20
 	enoughNames = 50_000

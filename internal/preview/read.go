@@ -112,13 +112,13 @@ func (l *loader) stream(file string, r io.Reader) {
 		}
 		return
 	}
-	for i, doc := range splitYAML(data) {
+	for i, doc := range Documents(data) {
 		at := source{file: file, document: i + 1}
-		object, err := yaml.YAMLToJSONStrict(doc.text)
+		object, err := yaml.YAMLToJSONStrict(doc.Text)
 		switch {
 		case err == nil:
 			l.document(at, object, 0)
-		case bytes.Contains(doc.text, []byte("{{")):
+		case bytes.Contains(doc.Text, []byte("{{")):
 			l.fail("%s: it is a template and no manifest (%s); render it: helm template ... | stowage preview -", at, doc.ofFile(report.Plain(err.Error())))
 		default:
 			l.fail("%s: %s", at, doc.ofFile(report.Plain(err.Error())))

@@ -15,9 +15,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// unfollowed says of workloads with a strategy or a policy why their pods have no seat, by one pod of each. What the table says, or another
-// warning, is not said again.
-func (p *Preview) unfollowed(ctx context.Context, pods []Admitted) (texts []string, err error) {
+// warnWithoutSeat says of workloads with a strategy or a policy why their pods have no seat, by one pod of each. It leaves out what the
+// table or another warning says.
+func (p *Preview) warnWithoutSeat(ctx context.Context, pods []Admitted) (texts []string, err error) {
 	if !p.settings.Spread {
 		return nil, nil
 	}
@@ -112,7 +112,7 @@ func (p *Preview) sourceFor(ctx context.Context, w *Workload) (string, error) {
 }
 
 // policyFor names the policy that would divide the pods of a workload if it were a Deployment. A policy that selects every pod template is
-// none: whoever wrote it does not mean this workload.
+// left out: whoever wrote it does not mean this workload.
 func (p *Preview) policyFor(ctx context.Context, w *Workload) (string, error) {
 	of := w.template.Labels
 	if w.Kind == "Pod" {

@@ -77,22 +77,22 @@ func Text(data []byte) ([]byte, error) {
 	return bytes.TrimPrefix(data, []byte("\ufeff")), nil
 }
 
-// document is a document of a stream, and its first line there, from 1.
-type document struct {
-	text []byte
-	line int
+// Document is a document of a stream.
+type Document struct {
+	Text []byte
+	Line int // its first line in the stream, from 1
 }
 
 // separator is a line between two documents. One with content after the dashes is a part of the document, and "..." ends one, too.
 var separator = regexp.MustCompile(`^(---|\.\.\.)[ \t]*(#.*)?$`)
 
-// splitYAML splits a stream of YAML documents and leaves out those without content.
-func splitYAML(data []byte) (documents []document) {
+// Documents splits a stream of YAML documents and leaves out those without content.
+func Documents(data []byte) (documents []Document) {
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	start, first, number := 0, 1, 0
 	end := func(at int) {
 		if text := data[start:at]; !onlyComments.Match(text) {
-			documents = append(documents, document{text, first})
+			documents = append(documents, Document{text, first})
 		}
 	}
 	for at := 0; at < len(data); {
@@ -114,12 +114,12 @@ func splitYAML(data []byte) (documents []document) {
 var lineNumber = regexp.MustCompile(`\bline (\d+)`)
 
 // ofFile is an error of a document, as text, with the lines of the file.
-func (d *document) ofFile(text string) string {
+func (d *Document) ofFile(text string) string {
 	return lineNumber.ReplaceAllStringFunc(text, func(found string) string {
 		n, err := strconv.Atoi(strings.TrimPrefix(found, "line "))
 		if err != nil {
 			return found // no file has so many
 		}
-		return fmt.Sprintf("line %d", n+d.line-1)
+		return fmt.Sprintf("line %d", n+d.Line-1)
 	})
 }

@@ -92,16 +92,16 @@ func TestBytesAndNames(t *testing.T) {
 }
 
 // Where documents end, and where they are.
-func TestSplitYAML(t *testing.T) {
+func TestDocuments(t *testing.T) {
 	input := "# only a comment\n---\na: 1\n--- # next\n--- {b: 2}\nc: |\n  ---x\n...\n\n---\r\nd: 4"
-	want := []document{{[]byte("a: 1\n"), 3}, {[]byte("--- {b: 2}\nc: |\n  ---x\n"), 5}, {[]byte("d: 4"), 11}}
-	got := splitYAML([]byte(input))
+	want := []Document{{[]byte("a: 1\n"), 3}, {[]byte("--- {b: 2}\nc: |\n  ---x\n"), 5}, {[]byte("d: 4"), 11}}
+	got := Documents([]byte(input))
 	if len(got) != len(want) {
 		t.Fatalf("there are %d documents: %+v", len(got), got)
 	}
 	for i := range want {
-		if string(got[i].text) != string(want[i].text) || got[i].line != want[i].line {
-			t.Errorf("document %d is %q in line %d, want %q in line %d", i, got[i].text, got[i].line, want[i].text, want[i].line)
+		if string(got[i].Text) != string(want[i].Text) || got[i].Line != want[i].Line {
+			t.Errorf("document %d is %q in line %d, want %q in line %d", i, got[i].Text, got[i].Line, want[i].Text, want[i].Line)
 		}
 	}
 }

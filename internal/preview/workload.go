@@ -12,10 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -264,3 +266,33 @@ func (w *Workload) replicasOr(replicas int32) int32 {
 	}
 	return w.replicas
 }
+
+// Replicas is how many pods the workload asks for; of no meaning for a DaemonSet.
+func (w *Workload) Replicas() int64 { return int64(w.replicas) }
+
+// Template is that of its pods. It must not be changed.
+func (w *Workload) Template() *corev1.PodTemplateSpec { return &w.template }
+
+// UID is that of the object, or one that follows from its name.
+func (w *Workload) UID() types.UID { return w.uid() }
+
+// Volumes reports whether its pods have claims of volumes: their own, or those of the template.
+func (w *Workload) Volumes() bool {
+	return len(w.volumeClaims) > 0 || len(podstatus.VolumeClaims(&w.template.Spec)) > 0
+}
+
+// Holds says why a restart would not replace all pods of the workload, for people. It returns "" if it would.
+func (w *Workload) Holds() string { return w.holds }
+
+// FirstPod returns the workload's first pod as its controller makes it, before admission. Of a DaemonSet it is that of the first node that
+// it runs on; without such a node, or without replicas, it is nil.
+func (w *Workload) FirstPod(nodes []corev1.Node) *corev1.Pod {
+	pod := firstPod(w.pods(min(1, w.replicas), nodes))
+	if w.Kind != "DaemonSet" && pod == nil {
+		pod = firstPod(w.pods(1, nil))
+	}
+	return pod
+}
+
+// FirstOrdinal is the ordinal of the first pod of a StatefulSet.
+func (w *Workload) FirstOrdinal() int64 { return w.firstOrdinal }

@@ -85,6 +85,6 @@ func TestPageExplainsItself(t *testing.T) {
 	}
 	var without strings.Builder
 	if err := page.HTML(&without); err != nil || strings.Contains(without.String(), "<dl") {
-		t.Errorf("%v: a page of which nothing is known says\n%s", err, &without)
+		t.Errorf("%v: a page without time, command and cluster says\n%s", err, &without)
 	}
 }

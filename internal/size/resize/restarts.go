@@ -32,9 +32,8 @@ import (
 
 // reservation is a pod that was asked to become a size, and restarts for that.
 type reservation struct {
-	owner types.UID
-	size  *podpatch.Pod
-	at    time.Time
+	size *podpatch.Pod
+	at   time.Time
 }
 
 // reservedFor is for how long a resize that the watch does not show counts as a restart.
@@ -95,7 +94,7 @@ func (r *run) reserve(ctx context.Context, pod *corev1.Pod, v *comparison) (wait
 	if most <= 0 {
 		return r.Timing.Settle + time.Duration(len(siblings))*perListedPod, nil // one of them comes soon after a pod is ready
 	}
-	r.restarts[pod.UID] = reservation{owner.UID, v.resized, r.Clock.Now()}
+	r.restarts[pod.UID] = reservation{v.resized, r.Clock.Now()}
 	return 0, nil
 }
 
@@ -139,6 +138,9 @@ func maxUnavailable(d *appsv1.DaemonSet) int {
 // restartNote says which pods of a template restart when they are resized, or is "". It names the first DaemonSet by name, so that it
 // stays the same.
 func restartNote(t *sizing.Template, pods []*corev1.Pod) string {
+	if !t.InPlace {
+		return ""
+	}
 	first := ""
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
@@ -149,7 +151,7 @@ func restartNote(t *sizing.Template, pods []*corev1.Pod) string {
 			first = name
 		}
 	}
-	if first == "" || !t.InPlace {
+	if first == "" {
 		return ""
 	}
 	return fmt.Sprintf("a resize restarts containers of DaemonSet %s (resizePolicy RestartContainer), of as many pods at a time as its maxUnavailable allows", first)

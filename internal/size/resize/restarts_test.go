@@ -156,7 +156,7 @@ func TestNextRestart(t *testing.T) {
 	b = newBench(t, restarting(nil, small(corev1.ResourceCPU), small(corev1.ResourceCPU))...)
 	b.answer = apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "agent-0", nil)
 	if got := reconcileAll(t, b, 2); got != 2 {
-		t.Errorf("%d resizes are asked for, of which each is refused", got)
+		t.Errorf("%d resizes are asked for, and each is refused", got)
 	}
 	unrecorded := func(p *corev1.Pod) { p.Annotations = nil }
 	b = newBench(t, restarting(nil, small(corev1.ResourceCPU, unrecorded), small(corev1.ResourceCPU, unrecorded))...)
@@ -168,7 +168,7 @@ func TestNextRestart(t *testing.T) {
 	}
 }
 
-// The status says that a resize restarts containers, of which DaemonSet, and what its other pods wait for.
+// The status names a DaemonSet whose containers restart for a resize, and says what its other pods wait for.
 func TestStatusOfRestarts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pod  *corev1.Pod

@@ -203,7 +203,7 @@ func TestOutdatedByHash(t *testing.T) {
 	older := was
 	older.Source.Selector = "" // a version before gave it its seat
 	if !selectors.have(&older) {
-		t.Error("a pod goes of which nothing is known but its selector")
+		t.Error("a pod is deleted by its selector alone")
 	}
 	now.Domain = "1"
 	if selectors.have(&now) {

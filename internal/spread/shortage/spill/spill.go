@@ -31,7 +31,7 @@ import (
 // Phase is what is known of a pool's room.
 type Phase string
 
-// The phases. A pool of which nothing is known is available.
+// The phases. A pool without a record is available.
 const (
 	Available Phase = "Available"
 	Exhausted Phase = "Exhausted" // no pod gets a seat above Max
