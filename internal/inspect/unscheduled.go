@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
-	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
@@ -45,39 +43,4 @@ func (i *Inspector) unscheduled(pod *corev1.Pod) (finding.Reason, finding.Values
 // ours reports whether a pod waits as one that Stowage decides about: a policy divides it, or it has a seat or a size.
 func (s *snapshot) ours(pod *corev1.Pod) bool {
 	return s.policyOf(pod) != nil || proven(pod) || pod.Labels[stowage.SizedByLabel] != ""
-}
-
-// closed says why no node of some takes a pod, whatever room there is, or nothing. A cordon and what a node is going through pass.
-func closed(pod *corev1.Pod, nodes []corev1.Node) string {
-	cordoned, starting, tainted, taint := 0, 0, 0, ""
-	for i := range nodes {
-		node := &nodes[i]
-		switch {
-		case nodefit.Allows(node, pod):
-			return ""
-		case node.Spec.Unschedulable:
-			cordoned++
-		case !nodefit.Ready(node):
-			starting++
-		default:
-			tainted++
-			for _, t := range node.Spec.Taints {
-				taint = cmp.Or(taint, t.ToString())
-			}
-		}
-	}
-	var parts []string
-	count := func(n int, text string) {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, text))
-		}
-	}
-	count(cordoned, "cordoned")
-	count(starting, "not ready")
-	if taint != "" {
-		count(tainted, "with a taint that the pods do not tolerate, such as "+taint)
-	} else {
-		count(tainted, "that the pods do not select")
-	}
-	return strings.Join(parts, ", ")
 }

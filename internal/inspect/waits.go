@@ -145,28 +145,54 @@ func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy, v
 	return finding.NoRoomInPool, v
 }
 
-// judged returns what but a lack of room keeps a pod from the nodes of a cell, and fills in the values. It returns nothing where room is the matter.
-// A node that has just come counts as it is.
+// judged returns what keeps a pod from the nodes of a cell, other than a lack of room, and fills in the values. It returns nothing where room is the
+// matter. A node that has just come counts as it is.
 func judged(pod *corev1.Pod, volumes nodefit.Volumes, cell *nodefit.Cell, v *finding.Values) finding.Reason {
 	answer := nodefit.Judge(pod, volumes, cell)
-	switch shut := closed(pod, cell.Nodes); {
-	case answer.Verdict == nodefit.Never:
+	if answer.Verdict == nodefit.Never {
 		v.Text, v.Filter = answer.Why, answer.Filter
 		if answer.Filter == nodefit.BySize {
 			v.Text = sizes(pod, cell.Nodes)
 		}
 		return finding.PoolNotForPods
-	case nodefit.AllCordoned(cell.Nodes):
+	}
+	closed, taint := map[nodefit.Closed]int{}, ""
+	for i := range cell.Nodes {
+		why, by := nodefit.ClosedTo(pod, &cell.Nodes[i])
+		closed[why]++
+		if why == nodefit.Tainted {
+			taint = cmp.Or(taint, by.ToString())
+		}
+	}
+	switch {
+	case closed[nodefit.Cordoned] == len(cell.Nodes):
 		v.Count = int64(len(cell.Nodes))
 		return finding.NodesCordoned
-	case shut != "":
-		v.Text = shut
+	case closed[nodefit.Open] == 0:
+		v.Text = closedText(closed, taint)
 		return finding.NodesClosed
 	case answer.Verdict == nodefit.Unknown:
 		v.Text = answer.Why
 		return finding.SchedulerDecides
 	}
 	return ""
+}
+
+// closedText says how many nodes take no new pods for each reason. The taint is one that the pods do not tolerate.
+func closedText(closed map[nodefit.Closed]int, taint string) string {
+	var parts []string
+	for _, of := range []struct {
+		why  nodefit.Closed
+		text string
+	}{
+		{nodefit.Cordoned, "cordoned"}, {nodefit.NotReady, "not ready"}, {nodefit.Tainted, "with a taint that the pods do not tolerate, such as " + taint},
+		{nodefit.NotSelected, "that the pods do not select"},
+	} {
+		if n := closed[of.why]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, of.text))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // spills fills in when other pools take a pod that waits for a pool, or why they do not.

@@ -298,9 +298,11 @@ func (all *groups) noteClosed(ctx context.Context, g *group) {
 	if g.Over() == nil && g.Division.Unseated == 0 && g.Former == 0 {
 		return
 	}
-	g.noNodes, g.cordoned = g.Closed(func(pool nodeset.Set) (there, open bool) {
-		nodes, known := all.s.cells.nodes(ctx, pool)
-		return !known || len(nodes) > 0, !known || !nodefit.AllCordoned(nodes)
+	g.noNodes, g.cordoned = g.Closed(func(pool nodeset.Set) nodefit.Nodes {
+		if nodes, known := all.s.cells.nodes(ctx, pool); known {
+			return nodefit.NodesOf(nodes)
+		}
+		return nodefit.NodesUnknown
 	})
 }
 

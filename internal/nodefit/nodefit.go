@@ -147,8 +147,3 @@ func Counted(pod *corev1.Pod) bool {
 	}
 	return true
 }
-
-// AllCordoned reports whether somebody has cordoned each of some nodes.
-func AllCordoned(nodes []corev1.Node) bool {
-	return !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !n.Spec.Unschedulable })
-}

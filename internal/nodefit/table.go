@@ -272,17 +272,10 @@ func (s *subject) room(node *corev1.Node) bool {
 	return !taken
 }
 
-// open reports whether the node takes new pods such as this one. Some pods tolerate a cordon, or a node that is not ready.
+// open reports whether the node takes new pods such as this one.
 func (s *subject) open(node *corev1.Node) bool {
-	taints := slices.Clone(node.Spec.Taints)
-	if node.Spec.Unschedulable {
-		taints = append(taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
-	}
-	if !Ready(node) {
-		taints = append(taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
-	}
-	_, refuses := untolerated(&s.pod.Spec, taints, repels)
-	return !refuses && s.selectsOthers(node) == ""
+	closed, _ := s.closed(node)
+	return closed == Open && s.selectsOthers(node) == ""
 }
 
 // unlessFewDomains is an answer about a cell whose nodes would take the pod, were there not a topology spread constraint that asks for more

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -331,19 +332,19 @@ func (d *Division) DomainSurplus() int64 {
 	})
 }
 
-// Closed names the pools that should have pods and have no node, with their labels, and those whose nodes are all cordoned. What it is given tells of
-// the nodes of a pool whether there are any, and whether one takes new pods.
-func (d *Division) Closed(nodes func(nodeset.Set) (there, open bool)) (none, cordoned string) {
+// Closed names the pools that should have pods and have no node, with their labels, and those whose nodes are all cordoned. nodesOf returns which
+// nodes a pool has.
+func (d *Division) Closed(nodesOf func(nodeset.Set) nodefit.Nodes) (none, cordoned string) {
 	var names, closed []string
 	for i := range d.Pools {
 		pool := &d.Pools[i]
 		if pool.Target == 0 || pool.Removed {
 			continue
 		}
-		switch there, open := nodes(pool.Nodes); {
-		case !there:
+		switch nodesOf(pool.Nodes) {
+		case nodefit.NoNodes:
 			names = append(names, fmt.Sprintf("%s (%s)", pool.Name, pool.Nodes))
-		case !open:
+		case nodefit.NodesCordoned:
 			closed = append(closed, pool.Name)
 		}
 	}

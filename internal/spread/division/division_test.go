@@ -11,6 +11,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
@@ -143,8 +144,8 @@ func TestClosed(t *testing.T) {
 	var d Division
 	d.AddPods(s, append(in("0", 3), in("gone", 1)...))
 	addTargets(&d, s, 3)
-	none, cordoned := d.Closed(func(of nodeset.Set) (there, open bool) {
-		return of.Has(map[string]string{"p": "a"}) || of.Has(map[string]string{"p": "b"}), of.Has(map[string]string{"p": "a"})
+	none, cordoned := d.Closed(func(of nodeset.Set) nodefit.Nodes {
+		return map[string]nodefit.Nodes{"a": nodefit.SomeNodes, "b": nodefit.NodesCordoned, "c": nodefit.NoNodes}[of.Labels["p"]]
 	})
 	if none != "2 (p=c)" || cordoned != "1" {
 		t.Errorf("without nodes is %q, and cordoned is %q", none, cordoned)

@@ -175,7 +175,7 @@ func (r *run) whyNoRoom(ctx context.Context, p *policy.Policy, pod *corev1.Pod, 
 	if answer.Verdict == nodefit.Never {
 		return answer.Why
 	}
-	if nodefit.AllCordoned(nodes) {
+	if nodefit.NodesOf(nodes) == nodefit.NodesCordoned {
 		return "its nodes are cordoned"
 	}
 	return ""

@@ -42,12 +42,12 @@ func (r *Run) ofRollout(ctx context.Context, target world.Object, d *divisions.D
 	return func(v *finding.Values) {
 		of := r.rolloutOf(ctx, target)
 		v.Paused, v.OnDelete, v.Partition = of.paused, of.onDelete, of.partition
-		v.NoNodes, v.Cordoned = d.Closed(func(pool nodeset.Set) (there, open bool) {
+		v.NoNodes, v.Cordoned = d.Closed(func(pool nodeset.Set) nodefit.Nodes {
 			var nodes corev1.NodeList
 			if err := r.Cached.List(ctx, &nodes, client.MatchingLabelsSelector{Selector: pool.Selector()}, client.UnsafeDisableDeepCopy); err != nil {
-				return true, true // it is not known
+				return nodefit.NodesUnknown
 			}
-			return len(nodes.Items) > 0, !nodefit.AllCordoned(nodes.Items)
+			return nodefit.NodesOf(nodes.Items)
 		})
 	}
 }
