@@ -42,13 +42,12 @@ type Values struct {
 	Evict, Preferred, Recreates bool
 	// RepairOff says that Stowage leaves the pods as they are, whatever Evict says.
 	RepairOff bool
-	// Paused says that the Deployment is, and OnDelete that the StatefulSet replaces only pods that somebody deletes.
-	Paused, OnDelete bool
-	// Partition is that of the StatefulSet: a rollout leaves pods with lower ordinals as they are.
-	Partition int64
+	Rollout
 	// NoNodes are the pools that should have pods and have no node, with their labels, and Cordoned those whose nodes are all cordoned. New pods of
-	// them wait, so a rollout would take down pods that run.
+	// them wait unless pods only prefer their pool, so a rollout would take down pods that run.
 	NoNodes, Cordoned string
+	// NoWebhook says that the webhook does not answer now, so that new pods would get neither a seat nor a size.
+	NoWebhook bool
 	// VM says that a pod is one of a VM, whose RuntimeClass may choose nodes, too.
 	VM bool
 	// Missing says that the object does not exist.
@@ -121,59 +120,6 @@ func (r Reason) Example() *Finding {
 	return &f
 }
 
-// rollOut is how to have all pods of a workload created again.
-func (f *Finding) rollOut() string {
-	if f.Kind == "Job" {
-		return "let the Job end, or create it again: Stowage evicts none of its pods"
-	}
-	if closed := f.closed(); closed != "" {
-		return closed + "; then " + f.restart()
-	}
-	return f.restart()
-}
-
-// closed is what to do first where a pool takes no new pods, or "".
-func (f *Finding) closed() string {
-	wait := ifElse(f.Preferred, "", ", so that new pods wait unless a node autoscaler makes one")
-	switch {
-	case f.NoNodes != "":
-		return fmt.Sprintf("first correct the labels of pool %s, or add nodes with them: no node has them%s", f.NoNodes, wait)
-	case f.Cordoned != "":
-		return fmt.Sprintf("first kubectl uncordon nodes of pool %s, or add others: all are cordoned%s", f.Cordoned, wait)
-	}
-	return ""
-}
-
-// restart is how to roll out.
-func (f *Finding) restart() string {
-	if f.Paused {
-		return f.resume() + ", and roll out"
-	}
-	if f.OnDelete {
-		return "delete its pods one after the other, because its update strategy is OnDelete"
-	}
-	if f.Partition > 0 {
-		return fmt.Sprintf("set the partition of the StatefulSet to 0, because with %d a rollout leaves pods with lower ordinals as they are, and roll out (kubectl -n %s rollout restart statefulset/%s)", f.Partition, f.Namespace, f.Name)
-	}
-	if f.Kind == "Deployment" || f.Kind == "StatefulSet" {
-		return fmt.Sprintf("roll out (kubectl -n %s rollout restart %s/%s)", f.Namespace, strings.ToLower(f.Kind), f.argument())
-	}
-	return "roll out: have its pods created again"
-}
-
-// resume is how to end the pause of a Deployment.
-func (f *Finding) resume() string {
-	return fmt.Sprintf("resume the Deployment (kubectl -n %s rollout resume deployment/%s)", f.Namespace, f.argument())
-}
-
-// argument is the object's name in a command for a shell, which may take other characters than those of names for commands.
-func (f *Finding) argument() string {
-	if strings.Trim(f.Name, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
-		return "NAME"
-	}
-	return f.Name
-}
-
 // orEvict is how else to have Stowage move pods, where it may.
 func (f *Finding) orEvict() string {
 	switch {
@@ -189,8 +135,8 @@ func (f *Finding) orEvict() string {
 	return ", or set rebalance: Evict in " + f.Source
 }
 
-// evicts reports whether Stowage evicts pods of pools with too many.
-func (f *Finding) evicts() bool { return f.Evict && !f.RepairOff && f.Kind != "Job" }
+// Evicts reports whether Stowage evicts pods of pools with too many, of a workload of a kind.
+func (v *Values) Evicts(kind string) bool { return v.Evict && !v.RepairOff && kind != "Job" }
 
 // kept says that something may keep some of the pods where they run.
 func (f *Finding) kept() string {

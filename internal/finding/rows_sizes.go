@@ -35,14 +35,18 @@ var ofDaemonSets = map[Reason]row{
 			if f.Text != "" {
 				return "correct that in the DaemonSet or in the template; a rollout alone changes nothing"
 			}
-			return fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", f.Namespace, f.argument())
+			return ifElse(f.NoWebhook, "have the webhook answer, and then ", "") + fmt.Sprintf("kubectl -n %s rollout restart daemonset/%s", f.Namespace, f.argument())
 		},
 		example: Finding{Namespace: "logging", Kind: "DaemonSet", Name: "agent", Values: Values{Other: "tenth"}},
 	},
 	OffSize: {
 		means:    "Pods do not have the size that their FlexDaemonsetTemplate gives.",
 		sentence: func(f *Finding) string { return f.Text },
-		remedy:   func(f *Finding) string { return offSizeRemedies[stowage.ConditionReason(f.Other)] },
+		remedy: func(f *Finding) string {
+			reason := stowage.ConditionReason(f.Other)
+			created := reason == stowage.ReasonAwaitsNewPods || reason == stowage.ReasonUnsupported
+			return ifElse(f.NoWebhook && created, "have the webhook answer, and then ", "") + offSizeRemedies[reason]
+		},
 		example: Finding{Kind: "FlexDaemonsetTemplate", Name: "tenth", Values: Values{
 			Text: "2 of another size: the nodes have no room to resize them", Other: string(stowage.ReasonDeferred),
 		}},

@@ -11,6 +11,13 @@ func of(v Values) Finding {
 	return Finding{Namespace: "shop", Kind: "Deployment", Name: "web", Values: v}
 }
 
+// The states of the node of a pod that is not gone, as [PodNotDeleted] has them in Text.
+const (
+	NodeGone     = "is gone"
+	NodeNotReady = "is not ready"
+	NodeReady    = "has not ended it"
+)
+
 // ofWorkloads are the rows about the pods of a workload.
 var ofWorkloads = map[Reason]row{
 	NotYetObserved: {
@@ -51,12 +58,12 @@ var ofWorkloads = map[Reason]row{
 			switch {
 			case f.Objects != "":
 				return "find out what is to remove the " + ifElse(f.Several, "finalizers", "finalizer") + " and does not, or remove it from the pod"
-			case f.Text == "is not ready" || f.Text == "is gone":
+			case f.Text == NodeNotReady || f.Text == NodeGone:
 				return "bring the node back; once its machine is known to be off, delete the pod with --force --grace-period=0"
 			}
 			return "see the log of the kubelet on node " + f.Other
 		},
-		example: Finding{Namespace: "shop", Kind: "StatefulSet", Name: "db", Values: Values{Other: "node-1", Text: "is not ready"}},
+		example: Finding{Namespace: "shop", Kind: "StatefulSet", Name: "db", Values: Values{Other: "node-1", Text: NodeNotReady}},
 	},
 	PodsPending: {
 		severity: Passing, means: "Pods wait for a node.",
@@ -118,7 +125,7 @@ var ofWorkloads = map[Reason]row{
 			return text
 		},
 		remedy: func(f *Finding) string {
-			return ifElse(f.evicts(), "wait: Stowage evicts one pod after the other", f.rollOut()+f.orEvict())
+			return ifElse(f.Evicts(f.Kind), "wait: Stowage evicts one pod after the other", f.rollOut()+f.orEvict())
 		},
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Source: "PodDistributor web"}),
 	},
@@ -136,7 +143,7 @@ var ofWorkloads = map[Reason]row{
 			return fmt.Sprintf("%d pod(s) are in a pool that was removed from the strategy", f.Count) + ifElse(f.Pool == "", "", ": "+f.Pool)
 		},
 		remedy: func(f *Finding) string {
-			return ifElse(f.evicts(), "wait: Stowage evicts one pod after the other", f.rollOut()+f.orEvict())
+			return ifElse(f.Evicts(f.Kind), "wait: Stowage evicts one pod after the other", f.rollOut()+f.orEvict())
 		},
 		example: of(Values{Count: 2, Pool: "spot", Source: "PodDistributor web"}),
 	},

@@ -53,8 +53,7 @@ func (g *group) causes(r *Report) (waits bool) {
 		Adopted: g.adopted, Staying: g.staying, Adopting: g.adopting,
 	}
 	of.Outside, of.Lacking, of.LackIn, of.LackWhich = g.outsider, g.lacking, g.lackIn, g.lackWhich
-	of.Values.Paused, of.Values.OnDelete, of.Values.Partition = g.paused, g.onDelete, g.partition
-	of.Values.NoNodes, of.Values.Cordoned = g.noNodes, g.cordoned
+	of.Values.Rollout, of.Values.NoNodes, of.Values.Cordoned = g.Rollout, g.noNodes, g.cordoned
 	if g.state != nil {
 		of.Hindrances, of.Seen = g.state.Status.Hindrances, r.lastSeen(&g.state.Status)
 	}

@@ -41,24 +41,17 @@ func (c *cells) holdsBack(ctx context.Context, s *snapshot, pod *corev1.Pod) fin
 	return finding.Values{Other: pod.Spec.NodeName, Text: c.stateOf(ctx, s, pod.Spec.NodeName)}
 }
 
-// The states of a node.
-const (
-	nodeGone     = "is gone"
-	nodeNotReady = "is not ready"
-	nodeReady    = "has not ended it"
-)
-
 // stateOf returns the state of a node, which is read once.
 func (c *cells) stateOf(ctx context.Context, s *snapshot, name string) string {
 	if state, known := c.states[name]; known {
 		return state
 	}
-	state := nodeReady
+	state := finding.NodeReady
 	switch node, err := s.Node(ctx, name); {
 	case err == nil && node == nil && name != "":
-		state = nodeGone
+		state = finding.NodeGone
 	case err == nil && node != nil && !nodefit.Ready(node):
-		state = nodeNotReady
+		state = finding.NodeNotReady
 	}
 	c.states[name] = state
 	return state

@@ -18,23 +18,22 @@ import (
 // rollout is what a Deployment or a StatefulSet says of its rollout. ReplicaSets alone do not show it: while old pods end, each of them may have all the
 // pods that it asks for.
 type rollout struct {
-	kind, name   string
-	asked, pods  int64
-	updated      int64 // of the newest revision
-	available    int64 // for minReadySeconds
-	paused, seen bool  // by its controller, as it is now
+	kind, name  string
+	asked, pods int64
+	updated     int64 // of the newest revision
+	available   int64 // for minReadySeconds
+	seen        bool  // by its controller, as it is now
 	// failure is why the API server refuses to create what it asks for, if it does.
 	failure    string
 	deleted    time.Time // since when it is being deleted, or zero
 	finalizers []string
 	// waits says that it creates no pod in the place of one that has not ended.
-	waits     bool
-	onDelete  bool
-	partition int64 // of a StatefulSet
+	waits bool
+	finding.Rollout
 }
 
 func rolloutOf(kind string, o client.Object, observed int64) rollout {
-	r := rollout{kind: kind, name: o.GetName(), seen: observed >= o.GetGeneration(), finalizers: o.GetFinalizers()}
+	r := rollout{kind: kind, name: o.GetName(), seen: observed >= o.GetGeneration(), finalizers: o.GetFinalizers(), Rollout: finding.RolloutOf(o)}
 	if at := o.GetDeletionTimestamp(); at != nil {
 		r.deleted = at.Time
 	}
@@ -43,7 +42,7 @@ func rolloutOf(kind string, o client.Object, observed int64) rollout {
 
 func rolloutOfDeployment(d *appsv1.Deployment) rollout {
 	r, st := rolloutOf("Deployment", d, d.Status.ObservedGeneration), &d.Status
-	r.asked, r.paused, r.waits = int64(ptr.Deref(d.Spec.Replicas, 1)), d.Spec.Paused, d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
+	r.asked, r.waits = int64(ptr.Deref(d.Spec.Replicas, 1)), d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
 	r.pods, r.updated, r.available = int64(st.Replicas), int64(st.UpdatedReplicas), int64(st.AvailableReplicas)
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
@@ -60,12 +59,8 @@ func rolloutOfStatefulSet(o *appsv1.StatefulSet) rollout {
 	r, st := rolloutOf("StatefulSet", o, o.Status.ObservedGeneration), &o.Status
 	r.asked, r.waits = int64(ptr.Deref(o.Spec.Replicas, 1)), true
 	r.pods, r.updated, r.available = int64(st.Replicas), int64(st.UpdatedReplicas), int64(st.AvailableReplicas)
-	r.onDelete = o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
-	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Partition != nil { // the ordinals below keep their revision
-		r.partition = int64(*u.Partition)
-		r.updated += min(r.partition, r.asked)
-	}
-	if r.onDelete || st.UpdateRevision == st.CurrentRevision { // updated counts none then, on some versions
+	r.updated += min(r.Partition, r.asked)                     // the ordinals below keep their revision
+	if r.OnDelete || st.UpdateRevision == st.CurrentRevision { // updated counts none then, on some versions
 		r.updated = max(r.pods, r.asked)
 	}
 	return r
@@ -81,9 +76,9 @@ func (r *rollout) finding(now time.Time) (reason finding.Reason, v finding.Value
 		return finding.BeingDeleted, v
 	case !r.deleted.IsZero():
 		v.Text = "it is being deleted"
-	case r.paused && r.asked > 0 && (old > 0 && r.updated > 0 || r.pods == 0):
+	case r.Paused && r.asked > 0 && (old > 0 && r.updated > 0 || r.pods == 0):
 		return finding.RolloutPaused, v
-	case r.paused || !r.seen:
+	case r.Paused || !r.seen:
 		return "", v
 	case r.updated < r.asked:
 		v.Text = fmt.Sprintf("the rollout goes on: %d of %d pods are of the newest revision", r.updated, r.asked)
@@ -116,8 +111,7 @@ func (all *groups) addRollouts() {
 		if r.failure != "" && g.failure == "" {
 			g.failure = r.failure
 		}
-		g.unseen, g.paused = g.unseen || !r.seen && r.deleted.IsZero() && r.failure == "", g.paused || r.paused
-		g.onDelete, g.partition = g.onDelete || r.onDelete, max(g.partition, r.partition)
+		g.unseen, g.Rollout = g.unseen || !r.seen && r.deleted.IsZero() && r.failure == "", g.And(r.Rollout)
 		g.rollouts = append(g.rollouts, r)
 	}
 }

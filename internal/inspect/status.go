@@ -289,9 +289,9 @@ func (r *Report) afterAnswers() {
 		return
 	}
 	for n := range r.Problems {
-		if p := &r.Problems[n]; strings.HasPrefix(p.Action, "roll out") {
-			p.Action = "first have the webhook answer; then " + p.Action
-		}
+		p := &r.Problems[n]
+		p.of.NoWebhook = true
+		p.Action = p.of.Remedy()
 	}
 }
 

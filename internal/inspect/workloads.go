@@ -16,6 +16,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -193,9 +194,8 @@ type group struct {
 	adopted map[string]int64
 	staying int64
 	// adopting are the pods that Stowage gives a seat where they run.
-	adopting         int64
-	paused, onDelete bool
-	partition        int64
+	adopting int64
+	finding.Rollout
 	// noNodes and cordoned name the pools that take no new pods, where a rollout would make some.
 	noNodes, cordoned string
 	state             *stowage.PoolState // nil if there is none

@@ -116,7 +116,7 @@ func failureOf(rs *appsv1.ReplicaSet) string {
 func keepStatefulSet(s *appsv1.StatefulSet) *appsv1.StatefulSet {
 	kept := &appsv1.StatefulSet{ObjectMeta: workloadIdentity(s.ObjectMeta)}
 	kept.Spec.Replicas, kept.Status.Replicas = s.Spec.Replicas, s.Status.Replicas
-	kept.Spec.Ordinals = s.Spec.Ordinals
+	kept.Spec.Ordinals, kept.Spec.UpdateStrategy = s.Spec.Ordinals, s.Spec.UpdateStrategy
 	if len(s.Spec.VolumeClaimTemplates) > 0 {
 		kept.Spec.VolumeClaimTemplates = make([]corev1.PersistentVolumeClaim, 1) // that there are some
 	}
@@ -205,7 +205,7 @@ func Pick(all map[string]string, keys ...string) (kept map[string]string) {
 // workloadIdentity keeps what a [Workload] has.
 func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := Identity(m)
-	kept.CreationTimestamp = m.CreationTimestamp
+	kept.CreationTimestamp, kept.Generation = m.CreationTimestamp, m.Generation
 	kept.Annotations = Pick(m.Annotations, workloadKeys...)
 	if c := metav1.GetControllerOfNoCopy(&m); c != nil && Plausible(c) {
 		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}

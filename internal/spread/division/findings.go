@@ -131,7 +131,7 @@ func (f *findings) hindrances(over *Pool) (pinned int64, hindered bool) {
 			f.text(finding.PodsStay, h.Message) // they are not counted
 		case h.Reason == stowage.HindranceUpdateRefused: // also where only the order of the seats is wrong
 			pinned += h.Count
-			if !f.evicts() {
+			if !f.of.Values.Evicts(f.of.Kind) {
 				f.hindrance(h, nil)
 				continue
 			}
@@ -175,11 +175,8 @@ func (f *findings) old(h *stowage.Hindrance, over *Pool) bool {
 	case over != nil && h.Pool != "" && h.Pool != over.Name:
 		return true
 	}
-	return over != nil && !f.evicts() && f.Unseated == 0
+	return over != nil && !f.of.Values.Evicts(f.of.Kind) && f.Unseated == 0
 }
-
-// evicts reports whether Stowage evicts pods of pools with too many.
-func (f *findings) evicts() bool { return f.of.Values.Evict && !f.of.Values.RepairOff }
 
 // notes adds what else is to be known.
 func (f *findings) notes() {

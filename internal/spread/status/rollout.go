@@ -22,16 +22,10 @@ var rollsOut = map[finding.Reason]bool{
 	finding.EvictionRefused: true, finding.RolloutUnfinished: true, finding.RepairInVain: true, finding.PodHeld: true,
 }
 
-// rollout is what keeps a rollout of a workload from creating all pods again.
-type rollout struct {
-	paused, onDelete bool
-	partition        int64
-}
-
-// knownRollout is what was read of a workload, at a version of it.
+// knownRollout is what was read of a Deployment, at a generation of it.
 type knownRollout struct {
-	version string
-	rollout
+	generation int64
+	finding.Rollout
 }
 
 // mostRollouts is how many workloads are remembered.
@@ -40,8 +34,7 @@ const mostRollouts = 2000
 // ofRollout returns a function that adds to the values of a finding what a rollout of a target would do. It reads only once it is called.
 func (r *Run) ofRollout(ctx context.Context, target world.Object, d *divisions.Division) func(*finding.Values) {
 	return func(v *finding.Values) {
-		of := r.rolloutOf(ctx, target)
-		v.Paused, v.OnDelete, v.Partition = of.paused, of.onDelete, of.partition
+		v.Rollout = r.rolloutOf(ctx, target)
 		v.NoNodes, v.Cordoned = d.Closed(func(pool nodeset.Set) nodefit.Nodes {
 			var nodes corev1.NodeList
 			if err := r.Cached.List(ctx, &nodes, client.MatchingLabelsSelector{Selector: pool.Selector()}, client.UnsafeDisableDeepCopy); err != nil {
@@ -52,45 +45,35 @@ func (r *Run) ofRollout(ctx context.Context, target world.Object, d *divisions.D
 	}
 }
 
-// rolloutOf returns what keeps a rollout of a target from creating all pods again. The informers have no such field of a Deployment or a StatefulSet,
-// so the object is read from the API server, once for each of its versions.
-func (r *Run) rolloutOf(ctx context.Context, target world.Object) (of rollout) {
-	if target.Group() != appsv1.GroupName {
-		return of
-	}
+// rolloutOf returns what keeps a rollout of a target from creating all pods again. The informers have metadata of Deployments alone, so a Deployment is
+// read from the API server, once for each of its generations.
+func (r *Run) rolloutOf(ctx context.Context, target world.Object) (none finding.Rollout) {
 	name := client.ObjectKey{Namespace: target.Namespace, Name: target.Name}
-	cached, read := client.Object(nil), client.Object(nil)
-	switch target.Kind {
-	case "Deployment":
-		m := &metav1.PartialObjectMetadata{}
-		m.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
-		cached, read = m, &appsv1.Deployment{}
-	case "StatefulSet":
-		cached, read = &appsv1.StatefulSet{}, &appsv1.StatefulSet{}
-	default:
-		return of
-	}
-	if err := r.Cached.Get(ctx, name, cached); err != nil {
-		return of
-	}
-	if known, ok := r.rollouts[cached.GetUID()]; ok && known.version == cached.GetResourceVersion() {
-		return known.rollout
-	}
-	if err := r.Uncached.Get(ctx, name, read); err != nil {
-		return of
-	}
-	switch o := read.(type) {
-	case *appsv1.Deployment:
-		of.paused = o.Spec.Paused
-	case *appsv1.StatefulSet:
-		of.onDelete = o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType
-		if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Partition != nil && !of.onDelete {
-			of.partition = int64(*u.Partition)
+	switch {
+	case target.Group() == appsv1.GroupName && target.Kind == "StatefulSet":
+		o := &appsv1.StatefulSet{}
+		if r.Cached.Get(ctx, name, o) != nil {
+			return none
 		}
+		return finding.RolloutOf(o)
+	case target.Group() != appsv1.GroupName || target.Kind != "Deployment":
+		return none
+	}
+	cached, read := &metav1.PartialObjectMetadata{}, &appsv1.Deployment{}
+	cached.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+	if r.Cached.Get(ctx, name, cached) != nil {
+		return none
+	}
+	if known, ok := r.rollouts[cached.UID]; ok && known.generation == cached.Generation {
+		return known.Rollout
+	}
+	if r.Uncached.Get(ctx, name, read) != nil {
+		return none
 	}
 	if len(r.rollouts) >= mostRollouts {
 		r.rollouts = map[types.UID]knownRollout{}
 	}
-	r.rollouts[read.GetUID()] = knownRollout{read.GetResourceVersion(), of}
+	of := finding.RolloutOf(read)
+	r.rollouts[read.UID] = knownRollout{read.Generation, of}
 	return of
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-// What a rollout does to a target is read once for each version of it, and so is which pools take no pods. A target that cannot be read is as one whose
+// What a rollout does to a target is read once for each generation of it, and so is which pools take no pods. A target that cannot be read is as one whose
 // rollout creates all pods again.
 func TestOfRollout(t *testing.T) {
 	scheme, err := api.NewScheme()
@@ -50,10 +50,10 @@ func TestOfRollout(t *testing.T) {
 		reads  int
 	}{
 		"a Deployment":                            {kind: "Deployment", object: &appsv1.Deployment{ObjectMeta: in}, reads: 1, remedy: "then roll out (kubectl -n ns rollout restart deployment/web)"},
-		"a Deployment that is paused":             {kind: "Deployment", object: paused, want: finding.Values{Paused: true}, reads: 1, remedy: "then resume the Deployment (kubectl -n ns rollout resume deployment/web), and roll out"},
-		"a StatefulSet":                           {kind: "StatefulSet", object: &appsv1.StatefulSet{ObjectMeta: in}, reads: 1, remedy: "then roll out (kubectl -n ns rollout restart statefulset/web)"},
-		"one that replaces pods that are deleted": {kind: "StatefulSet", object: onDelete, want: finding.Values{OnDelete: true}, reads: 1, remedy: "then delete its pods one after the other, because its update strategy is OnDelete"},
-		"one with a partition": {kind: "StatefulSet", object: parted, want: finding.Values{Partition: 3}, reads: 1,
+		"a Deployment that is paused":             {kind: "Deployment", object: paused, want: finding.Values{Rollout: finding.Rollout{Paused: true}}, reads: 1, remedy: "then resume the Deployment (kubectl -n ns rollout resume deployment/web), and roll out"},
+		"a StatefulSet":                           {kind: "StatefulSet", object: &appsv1.StatefulSet{ObjectMeta: in}, remedy: "then roll out (kubectl -n ns rollout restart statefulset/web)"},
+		"one that replaces pods that are deleted": {kind: "StatefulSet", object: onDelete, want: finding.Values{Rollout: finding.Rollout{OnDelete: true}}, reads: 0, remedy: "then delete its pods one after the other, because its update strategy is OnDelete"},
+		"one with a partition": {kind: "StatefulSet", object: parted, want: finding.Values{Rollout: finding.Rollout{Partition: 3}}, reads: 0,
 			remedy: "then set the partition of the StatefulSet to 0, because with 3 a rollout leaves pods with lower ordinals as they are, and roll out (kubectl -n ns rollout restart statefulset/web)"},
 		"one that may not be read": {kind: "Deployment", object: paused, forbid: true, reads: 3, remedy: "then roll out (kubectl -n ns rollout restart deployment/web)"},
 		"one that is gone":         {kind: "Deployment", remedy: "then roll out (kubectl -n ns rollout restart deployment/web)"},
@@ -106,7 +106,7 @@ func TestOfRollout(t *testing.T) {
 			if err := cached.Get(t.Context(), client.ObjectKeyFromObject(changed), changed); err != nil {
 				t.Fatal(err)
 			}
-			changed.Spec.Paused = !changed.Spec.Paused
+			changed.Spec.Paused, changed.Generation = !changed.Spec.Paused, changed.Generation+1 // as the API server counts
 			if err := cached.Update(t.Context(), changed); err != nil {
 				t.Fatal(err)
 			}
