@@ -67,8 +67,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.Duration(&o.Repair.Resync, "repair-resync", "STOWAGE_REPAIR_RESYNC", "How often every workload with a strategy is looked at though nothing changed, at most 25 a second")
 	f.Duration(&o.Repair.Backoff, "repair-backoff", "STOWAGE_REPAIR_BACKOFF", "Wait after an eviction that did not improve the counts, doubled each time up to ten minutes")
 	f.Duration(&o.Repair.Cooldown, "rebalance-cooldown", "STOWAGE_REBALANCE_COOLDOWN", "Wait between two evictions of one workload's pods")
-	f.Duration(&o.Shortage.Probes.FirstProbe, "probe-interval", "STOWAGE_PROBE_INTERVAL", "Wait before a pool without room is tried again, doubled after each try that finds none")
-	f.Duration(&o.Shortage.Probes.LastProbe, "probe-max-interval", "STOWAGE_PROBE_MAX_INTERVAL", "Longest wait between two tries of a pool without room")
+	f.Duration(&o.Shortage.Probes.First, "probe-interval", "STOWAGE_PROBE_INTERVAL", "Wait before a pool without room is tried again, doubled after each try that finds none")
+	f.Duration(&o.Shortage.Probes.Last, "probe-max-interval", "STOWAGE_PROBE_MAX_INTERVAL", "Longest wait between two tries of a pool without room")
 	f.Text(&o.ClusterAutoscaler.NodeGroups, "cluster-autoscaler-node-groups", "STOWAGE_CLUSTER_AUTOSCALER_NODE_GROUPS", "Node groups of the cluster autoscaler with the labels of their nodes, such as eks-od-*=type=default; eks-spot-*=type=spot,zone=a. Name each label that a pool asks for: one that is not named is taken to be absent. A pool with spill whose groups are in back-off or at their maximum is exhausted as soon as pods wait; empty reads no status")
 	f.Text(&o.ClusterAutoscaler.Status, "cluster-autoscaler-status", "STOWAGE_CLUSTER_AUTOSCALER_STATUS", "ConfigMap with the status of the cluster autoscaler, as namespace/name")
 }
@@ -92,10 +92,10 @@ func (o *Options) Validate() error {
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
-	}{{"repair-quiet", o.Repair.Quiet}, {"repair-resync", o.Repair.Resync}, {"repair-backoff", o.Repair.Backoff}, {"rebalance-cooldown", o.Repair.Cooldown}, {"probe-interval", o.Shortage.Probes.FirstProbe}} {
+	}{{"repair-quiet", o.Repair.Quiet}, {"repair-resync", o.Repair.Resync}, {"repair-backoff", o.Repair.Backoff}, {"rebalance-cooldown", o.Repair.Cooldown}, {"probe-interval", o.Shortage.Probes.First}} {
 		check(d.value > 0, "--%s is %s; it must be positive", d.flag, d.value)
 	}
-	check(o.Shortage.Probes.LastProbe >= o.Shortage.Probes.FirstProbe, "--probe-max-interval is %s; it must be at least --probe-interval, which is %s", o.Shortage.Probes.LastProbe, o.Shortage.Probes.FirstProbe)
+	check(o.Shortage.Probes.Last >= o.Shortage.Probes.First, "--probe-max-interval is %s; it must be at least --probe-interval, which is %s", o.Shortage.Probes.Last, o.Shortage.Probes.First)
 	_, err := o.ClusterAutoscaler.Parse()
 	return errors.Join(append(errs, err, o.Feature.Validate())...)
 }

@@ -30,11 +30,11 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
+	"github.com/stowage-dev/stowage/internal/platform/tries"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
-	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
@@ -45,12 +45,12 @@ type Timing struct {
 	Look time.Duration
 	// Probes are the waits between the tries of a pool without room. The first of them is also how often, at most, the nodes
 	// of a pool without room are looked at for a workload. A node of the pool that becomes ready is looked at earlier.
-	Probes spill.Timing
+	Probes tries.Timing
 }
 
 // DefaultTiming returns the waits unless others are set.
 func DefaultTiming() Timing {
-	return Timing{Look: time.Second, Probes: spill.DefaultTiming()}
+	return Timing{Look: time.Second, Probes: tries.Default()}
 }
 
 // The limits of evictions of pods that wait, in a second: of one workload, and of all. Namespaces share the second.

@@ -34,9 +34,9 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[strin
 			continue
 		case !v.pools[i].TakesRoom():
 			continue // what has changed is looked at later
-		case v.Now.Sub(last.At) >= min(newNodesAfter, r.Timing.Probes.FirstProbe) && r.Room.NodesChanged(last):
+		case v.Now.Sub(last.At) >= min(newNodesAfter, r.Timing.Probes.First) && r.Room.NodesChanged(last):
 			// A rollout may follow new nodes, and is divided by what is known then.
-		case v.Now.Sub(last.At) < r.Timing.Probes.FirstProbe || !r.Room.PodsLeft(last):
+		case v.Now.Sub(last.At) < r.Timing.Probes.First || !r.Room.PodsLeft(last):
 			continue
 		}
 		if !r.Room.MayLook(m.workload.Namespace) {

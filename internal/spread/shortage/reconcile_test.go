@@ -431,7 +431,7 @@ func TestPodThatGetsItsNode(t *testing.T) {
 // a seat, of any workload, shows that somebody does.
 func TestEvictionsWaitForASeat(t *testing.T) {
 	b := newBench(t, shortage(0)...)
-	b.Timing.Probes.FirstProbe = time.Hour // no pod may stay because the pool is tried again
+	b.Timing.Probes.First = time.Hour // no pod may stay because the pool is tried again
 	for range mostUnproven - 1 {
 		b.unproven.note(start.Add(time.Minute))
 	}

@@ -43,6 +43,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/platform/tries"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/owners"
@@ -50,7 +51,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
-	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -73,7 +73,7 @@ const (
 )
 
 // The waits are shorter than those of [DefaultTiming], so that a history is.
-var simulatedTiming = Timing{Look: 2 * time.Second, Probes: spill.Timing{FirstProbe: 15 * time.Second, LastProbe: 2 * time.Minute, Forget: 4 * time.Minute}}
+var simulatedTiming = Timing{Look: 2 * time.Second, Probes: tries.Timing{First: 15 * time.Second, Last: 2 * time.Minute, Forget: 4 * time.Minute}}
 
 // kinds are what is watched, in the order in which a process learns of them.
 var kinds = []string{"Namespace", "Node", "StatefulSet", "ReplicaSet", "Pod", "PoolState"}
@@ -1004,7 +1004,7 @@ func (c *simulated) quiet(d time.Duration) {
 	c.writes, c.requests = 0, 0
 	most := 0
 	if len(c.objects["PoolState"]) > 0 {
-		most = 6 * len(c.pools) * int(1+d/simulatedTiming.Probes.LastProbe)
+		most = 6 * len(c.pools) * int(1+d/simulatedTiming.Probes.Last)
 	}
 	c.mu.Unlock()
 	c.pass(d)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/tries"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -49,13 +50,13 @@ func TestSpillIsWithdrawnFromOnePool(t *testing.T) {
 	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 	short := Pool{Phase: Exhausted, Epoch: 1, Since: now.Add(-time.Minute), Next: now.Add(time.Hour), Waited: now}
 	v := View{Now: now, Layout: plain(s), Rules: []Rule{{After: time.Minute}, {}}, Hard: make([]bool, 2), Room: make([]int64, 2)}
-	next := Next(v, []Pool{short, short}, DefaultTiming())
+	next := Next(v, []Pool{short, short}, tries.Default())
 	rooms := ToPoolRooms(next, s)
 	if len(rooms) != 2 || rooms[1].Phase != stowage.PoolAvailable || !rooms[1].Since.Time.Equal(now) {
 		t.Errorf("the record is %+v", rooms)
 	}
 	v.Now = now.Add(time.Second)
-	if diff := cmp.Diff(rooms, ToPoolRooms(Next(v, next, DefaultTiming()), s)); diff != "" {
+	if diff := cmp.Diff(rooms, ToPoolRooms(Next(v, next, tries.Default()), s)); diff != "" {
 		t.Errorf("it is written again (-before +after):\n%s", diff)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/tries"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
@@ -205,7 +206,7 @@ func (w *cellWorld) lead() error {
 	for _, p := range pods {
 		v.Pods = append(v.Pods, Pod{Seat: p.seat, Domain: p.domain, Rank: w.rank(p), Node: p.node, Waits: p.waits})
 	}
-	w.state = Next(v, w.state, DefaultTiming())
+	w.state = Next(v, w.state, tries.Default())
 	l := w.divided()
 	moves := Moves(l.Strategy, l.Domains(), w.state, v.Pods, w.replicas)
 	for _, i := range moves[:min(len(moves), 5)] {

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/stowage-dev/stowage/internal/platform/tries"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
@@ -102,7 +103,7 @@ type world struct {
 	faults
 	random *rand.Rand
 	now    time.Time
-	timing Timing
+	timing tries.Timing
 	room   []int64     // pods that each pool has nodes for
 	onWay  []time.Time // until when a node of the pool is on its way
 	loads  []*workload
@@ -133,7 +134,7 @@ func (w *world) note(format string, args ...any) {
 
 func newWorld(k kind, seed uint64) *world {
 	random := rand.New(rand.NewPCG(seed, uint64(len(k.name))))
-	w := &world{kind: k, random: random, now: time.Unix(0, 0), timing: DefaultTiming(), onWay: make([]time.Time, simPools)}
+	w := &world{kind: k, random: random, now: time.Unix(0, 0), timing: tries.Default(), onWay: make([]time.Time, simPools)}
 	for range simPools {
 		w.room = append(w.room, 1000)
 	}

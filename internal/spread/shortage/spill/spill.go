@@ -6,7 +6,7 @@
 //   - a pod that has a node is never among the pods to evict;
 //   - no more pods are evicted than the other pools take;
 //   - while a pool is tried, at most one step of pods waits there;
-//   - a pool that is tried is available only once a pod of the try has a node, or after [Timing.Forget]. One that had taken others' pods
+//   - a pool that is tried is available only once a pod of the try has a node, or after [tries.Timing]. One that had taken others' pods
 //     is, too, once no other pool lacks room and no pod waits.
 //
 // What a pool without room means for seats is [sequence.Strategy.Without].
@@ -23,6 +23,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/stowage-dev/stowage/internal/platform/tries"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -40,20 +41,6 @@ const (
 	// phase: see [CloseUnsuitable].
 	Unsuitable Phase = "Unsuitable"
 )
-
-// Timing is the waits of [Next].
-type Timing struct {
-	// FirstProbe is the wait before an exhausted pool is tried again. It doubles after each try in vain, up to
-	// LastProbe.
-	FirstProbe, LastProbe time.Duration
-	// Forget is how long nothing must have waited for a pool, without a hard signal, for it to be available again.
-	Forget time.Duration
-}
-
-// DefaultTiming returns the waits unless others are set.
-func DefaultTiming() Timing {
-	return Timing{FirstProbe: time.Minute, LastProbe: 30 * time.Minute, Forget: 30 * time.Minute}
-}
 
 // enough is how many pods must have waited for a pool to be exhausted, if so many wait at all. One pod alone may have
 // a reason of its own that nobody knows.
@@ -167,7 +154,7 @@ type tally struct {
 }
 
 // Next returns the next state of each pool or cell. It is to be stored before a pod is evicted for it, see [Moves].
-func Next(v View, pools []Pool, timing Timing) []Pool {
+func Next(v View, pools []Pool, timing tries.Timing) []Pool {
 	next, of := slices.Clone(pools), v.Layout.Cells()
 	for i := range next {
 		switch {
@@ -209,7 +196,7 @@ func count(v View, at int) (t tally) {
 func (p *Pod) Cell() sequence.Cell { return sequence.Cell{Pool: p.Seat.Pool, Domain: p.Domain} }
 
 // step takes one pool or cell from state to state.
-func step(pools []Pool, pool int, t tally, v View, timing Timing) {
+func step(pools []Pool, pool int, t tally, v View, timing tries.Timing) {
 	p := &pools[pool]
 	if p.Phase == "" {
 		p.Phase = Available
@@ -223,7 +210,7 @@ func step(pools []Pool, pool int, t tally, v View, timing Timing) {
 			if p.close(t, v.Now); v.Layout.Cells().OfPool() == 1 {
 				p.LeftOut = v.Rules[pool].LeftOut(v.Layout.Whole(), pool, p.Max, v.Replicas)
 			}
-			p.Tries, p.Next = 0, v.Now.Add(timing.FirstProbe)
+			p.Tries, p.Next = 0, v.Now.Add(timing.First)
 		}
 		return
 	case Exhausted:
@@ -263,7 +250,7 @@ func (p *Pool) stepExhausted(t tally, room int64, now time.Time) {
 }
 
 // stepProbing raises the maximum of a pool or cell that is tried, or ends the try if it was in vain.
-func (p *Pool) stepProbing(t tally, room int64, now time.Time, timing Timing) {
+func (p *Pool) stepProbing(t tally, room int64, now time.Time, timing tries.Timing) {
 	switch {
 	case t.placed >= p.Max:
 		p.Step *= 2
@@ -275,7 +262,7 @@ func (p *Pool) stepProbing(t tally, room int64, now time.Time, timing Timing) {
 	case t.enough():
 		p.close(t, now)
 		p.Tries++
-		p.Next = now.Add(backoff(p.Tries, timing))
+		p.Next = now.Add(timing.After(p.Tries))
 	}
 }
 
@@ -331,16 +318,6 @@ func (p *Pool) probe(step int64, now time.Time) {
 // open makes a pool available again. What the epoch counts goes on.
 func (p *Pool) open(now time.Time) {
 	*p = Pool{Phase: Available, Epoch: p.Epoch, Since: now}
-}
-
-func backoff(tries int, timing Timing) time.Duration {
-	wait := timing.FirstProbe
-	for range tries {
-		if wait *= 2; wait >= timing.LastProbe {
-			return timing.LastProbe
-		}
-	}
-	return wait
 }
 
 // Moves returns the pods to evict of one owner, by their index, the highest ranks first. They wait where there is no room, and their

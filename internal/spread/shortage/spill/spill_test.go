@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/stowage-dev/stowage/internal/platform/tries"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -109,7 +110,7 @@ func TestAvailableAgain(t *testing.T) {
 				{Phase: Probing, Epoch: 1, Max: tc.most, Step: tc.step, Waited: now.Add(-tc.quiet)},
 				{Phase: tc.others, Epoch: 1, Next: now.Add(time.Hour), Waited: now},
 			}
-			if got := Next(v, pools, DefaultTiming())[1].Phase; got != tc.want {
+			if got := Next(v, pools, tries.Default())[1].Phase; got != tc.want {
 				t.Errorf("pool b is %s, want %s", got, tc.want)
 			}
 		})
@@ -170,7 +171,7 @@ func TestMoreNodesCome(t *testing.T) {
 			}
 			v.Pods = append(v.Pods, p)
 		}
-		got := Next(v, []Pool{{Phase: Available}, {Phase: Probing, Epoch: 1, Max: 10, Step: 5, Early: true, Waited: v.Now}}, DefaultTiming())[1]
+		got := Next(v, []Pool{{Phase: Available}, {Phase: Probing, Epoch: 1, Max: 10, Step: 5, Early: true, Waited: v.Now}}, tries.Default())[1]
 		if got.Phase != want.Phase || got.Max != want.Max {
 			t.Errorf("with %d pods that wait the pool is %s with %d, want %s with %d", waiting, got.Phase, got.Max, want.Phase, want.Max)
 		}
@@ -210,7 +211,7 @@ func TestNext(t *testing.T) {
 			for i, d := range tc.waits {
 				v.Pods = append(v.Pods, Pod{Seat: sequence.Seat{Ordinal: int64(tc.placed+i) + 1}, Waits: d})
 			}
-			p := Next(v, []Pool{tc.before, {Phase: Available}}, DefaultTiming())[0]
+			p := Next(v, []Pool{tc.before, {Phase: Available}}, tries.Default())[0]
 			if got := fmt.Sprint(p.Phase, " ", p.Max, " ", p.Epoch); got != tc.want {
 				t.Errorf("the pool is %q, want %q", got, tc.want)
 			}

@@ -8,13 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/tries"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
 // Each step of a pool, with all that it writes.
 func TestSteps(t *testing.T) {
 	s, now := twoPools(t, 1, 1), time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
-	timing := Timing{FirstProbe: time.Minute, LastProbe: 5 * time.Minute, Forget: 30 * time.Minute}
+	timing := tries.Timing{First: time.Minute, Last: 5 * time.Minute, Forget: 30 * time.Minute}
 	const after, long, short = time.Minute, time.Minute, time.Second
 	since, later := now.Add(-time.Hour), now.Add(time.Hour)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -89,7 +90,7 @@ func TestSteps(t *testing.T) {
 			}
 		})
 	}
-	if diff := cmp.Diff(Timing{FirstProbe: time.Minute, LastProbe: 30 * time.Minute, Forget: 30 * time.Minute}, DefaultTiming()); diff != "" {
+	if diff := cmp.Diff(tries.Timing{First: time.Minute, Last: 30 * time.Minute, Forget: 30 * time.Minute}, tries.Default()); diff != "" {
 		t.Errorf("the default times (-want +got):\n%s", diff)
 	}
 }
