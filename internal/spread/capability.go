@@ -146,41 +146,15 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	return c, nil
 }
 
-// discoverEvery is the time between two looks whether the API server has the kinds of policies.
-const discoverEvery = 10 * time.Second
-
-// followPolicies watches policies. Where the API server does not have their kinds, because an older version of Stowage installed its
-// kinds, there are none. What it returns watches them once it has.
+// followPolicies watches policies, once the API server has their kinds.
 func followPolicies(ctx context.Context, h *capability.Host) (run func(context.Context) error, err error) {
 	status.AddServed(h.Metrics, func() bool {
 		_, served := h.World.PoliciesSynced()
 		return served
 	})
-	mapper := h.Uncached.RESTMapper()
-	served, err := h.World.FollowPolicies(ctx, mapper, h.Informers)
-	if err != nil || served {
-		return func(context.Context) error { return nil }, err
-	}
-	log := h.Log.WithName("policies")
-	log.Info("the API server does not have the kinds SpreadPolicy and ClusterSpreadPolicy, so there are no policies; install the CustomResourceDefinitions of this version")
-	return func(ctx context.Context) error {
-		ticker := h.Clock.NewTicker(discoverEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-ticker.C():
-			}
-			switch served, err := h.World.FollowPolicies(ctx, mapper, h.Informers); {
-			case err != nil:
-				log.Error(err, "policies are not watched; this is tried again")
-			case served:
-				log.Info("the API server has the kinds SpreadPolicy and ClusterSpreadPolicy now")
-				return nil
-			}
-		}
-	}, nil
+	return h.WhenServed(ctx, "SpreadPolicy and ClusterSpreadPolicy", func(ctx context.Context) (bool, error) {
+		return h.World.FollowPolicies(ctx, h.Uncached.RESTMapper(), h.Informers)
+	})
 }
 
 // signingKey returns the key in a Secret, which the processes that run controllers make.
