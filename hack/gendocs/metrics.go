@@ -23,6 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
 	"github.com/stowage-dev/stowage/internal/spread/status"
 	"github.com/stowage-dev/stowage/internal/vm/capacity"
+	"github.com/stowage-dev/stowage/internal/vm/supply"
 )
 
 // writeMetrics writes the reference of metrics as Markdown, from the metrics themselves.
@@ -37,6 +38,7 @@ func writeMetrics(w io.Writer) error {
 	gate.NewMetrics(set, clock.RealClock{})
 	shortage.NewMetrics(set)
 	resize.NewMetrics(set)
+	supply.NewMetrics(set)
 	evict.New(nil, nil, 1, set)
 	capacity.NewMetrics(set)
 	server.NewMetric(set)

@@ -19,7 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/preview"
 )
 
-const importHelp = `Print the policies that stand for the settings of another scheduler.
+const importHelp = `Print the objects that stand for the settings of another program.
 
 datadog reads the settings of the spot scheduling of Datadog's Cluster Agent: a
 DatadogAgent with the default ones, and workloads with the label
@@ -29,31 +29,43 @@ autoscaling.datadoghq.com/spot-enabled. It prints
   - a PodDistributor for each workload with settings of its own. Its name is
     the workload's with the kind, such as web-deployment.
 
+vmcatalog reads the ConfigMap peer-pods-cm of cloud-api-adaptor. It prints a
+VMCatalog of the types of VMs that the ConfigMap lists. The sizes are those of
+--vm-type, or those that the names of the types tell: of Amazon EC2, Azure and
+IBM Cloud VPC. Prices are yours to add.
+
 A comment before each object names what has no counterpart, or another meaning.`
 
 // importOptions are the settings of the command import.
 type importOptions struct {
 	files                     []string
 	onDemand, spot, namespace string
+	vmTypes                   []string
 }
 
 func newImportCommand(s Streams) *cobra.Command {
 	o := &importOptions{onDemand: "karpenter.sh/capacity-type=on-demand", spot: "karpenter.sh/capacity-type=spot", namespace: "default"}
 	cmd := &cobra.Command{
-		Use:   "import datadog FILE...",
-		Short: "Print the policies for the settings of another scheduler",
+		Use:   "import datadog|vmcatalog FILE...",
+		Short: "Print the objects for the settings of another program",
 		Long:  importHelp,
 		Example: `  # The workloads and the agent of a cluster
   kubectl get datadogagents,deployments,statefulsets -A -o yaml | stowage import datadog - > policies.yaml
 
   # Nodes with other labels
-  stowage import datadog workloads.yaml --spot autoscaling.datadoghq.com/capacity-type=interruptible --on-demand pool=stable`,
-		ValidArgs: []string{"datadog"},
+  stowage import datadog workloads.yaml --spot autoscaling.datadoghq.com/capacity-type=interruptible --on-demand pool=stable
+
+  # The types of VMs that cloud-api-adaptor may make, one of them with its size and price
+  kubectl -n confidential-containers-system get configmap peer-pods-cm -o yaml | stowage import vmcatalog - --vm-type m5.large=2:8Gi:0.096`,
+		ValidArgs: []string{"datadog", "vmcatalog"},
 		RunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 || args[0] != "datadog" {
-				return config.NewUsageError(errors.New("name the scheduler whose settings are read: datadog"))
+			if len(args) == 0 || args[0] != "datadog" && args[0] != "vmcatalog" {
+				return config.NewUsageError(errors.New("name what is read: datadog, or vmcatalog"))
 			}
 			o.files = append(o.files, args[1:]...)
+			if args[0] == "vmcatalog" {
+				return o.vmCatalog(s)
+			}
 			onDemand, err := onDemandNodes(o.onDemand)
 			spot, wrong := nodeLabel("spot", o.spot)
 			if err := errors.Join(checkFiles(o.files), err, wrong); err != nil {
@@ -74,8 +86,34 @@ func newImportCommand(s Streams) *cobra.Command {
 	fs.StringSliceVarP(&o.files, "filename", "f", o.files, "File of manifests, or - for standard input; may be repeated, and -f may be left out")
 	fs.StringVar(&o.onDemand, "on-demand", o.onDemand, "Label of the nodes that are on demand, as key=value; or !key for the nodes without a label, such as that of spot nodes")
 	fs.StringVar(&o.spot, "spot", o.spot, "Label of the spot nodes, as key=value. Their taint has the same key and value")
+	fs.StringArrayVar(&o.vmTypes, "vm-type", o.vmTypes, "Size of a type of VMs for vmcatalog, as NAME=VCPUS:MEMORY or NAME=VCPUS:MEMORY:PRICE; may be repeated")
 	fs.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace of objects that name none")
 	return cmd
+}
+
+// vmCatalog prints the catalog for the ConfigMap of cloud-api-adaptor.
+func (o *importOptions) vmCatalog(s Streams) error {
+	sizes := map[string]migrate.VMSize{}
+	errs := []error{checkFiles(o.files)}
+	for _, text := range o.vmTypes {
+		name, size, err := migrate.ParseVMSize(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--vm-type: %w", err))
+		}
+		sizes[name] = size
+	}
+	if err := errors.Join(errs...); err != nil {
+		return config.NewUsageError(err)
+	}
+	objects, err := readObjects(o.files, s.In)
+	if err != nil {
+		return err
+	}
+	p, err := migrate.Adaptor(objects, sizes)
+	if err != nil {
+		return err
+	}
+	return printPolicies(s.Out, []migrate.Policy{p})
 }
 
 // nodeLabel reads the value of a flag.

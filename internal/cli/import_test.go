@@ -34,6 +34,25 @@ func TestImportDatadog(t *testing.T) {
 	}
 }
 
+// The ConfigMap of cloud-api-adaptor becomes a catalog of the types whose sizes are known.
+func TestImportVMCatalog(t *testing.T) {
+	for _, args := range [][]string{
+		{"adaptor"}, {"adaptor-azure"}, {"adaptor-ibm"}, {"adaptor", "--vm-type", "g4dn.xlarge=4:16Gi:0.526"},
+		{"defaults"}, {"adaptor", "--vm-type", "m5.large"}, {"adaptor", "--vm-type", "m5.large=0:8Gi"}, {"adaptor", "--vm-type", "m5.large=2:-1"}, {"adaptor", "--vm-type", "m5.large=2:8Gi:$1"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			_, shown := run(t, "", nil, append([]string{"import", "vmcatalog", "testdata/import/" + args[0] + ".yaml"}, args[1:]...)...)
+			name := strings.Map(func(r rune) rune {
+				if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+					return r
+				}
+				return '-'
+			}, strings.ToLower(strings.Join(args, "-")))
+			testkit.Golden(t, "testdata/import/vmcatalog-"+name+".golden", shown)
+		})
+	}
+}
+
 // What import prints is taken by preview, which divides the workloads so. Of 10 pods with one at least on demand and then half and
 // half, 5 are on spot nodes.
 func TestImportIsPreviewed(t *testing.T) {

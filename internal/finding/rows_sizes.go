@@ -140,4 +140,36 @@ var ofPeerPods = map[Reason]row{
 		},
 		example: Finding{Kind: "Node", Name: "node-1", Values: Values{Count: 5, Of: 10, Other: "kata.peerpods.io/vm"}},
 	},
+	CatalogUnused: {
+		means:    "A VMCatalog holds for no RuntimeClass whose pods run in VMs.",
+		sentence: func(f *Finding) string { return "it has no effect: " + f.Text },
+		remedy:   always("correct its runtimeClasses, or delete it"),
+		example:  Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Text: "older catalogs hold for kata-remote (VMCatalog eu)"}},
+	},
+	VMTypeClosed: {
+		severity: Passing, means: "No VM of a type could be made, so new pods get the next cheapest type.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("type %s is closed%s; %s", f.Other, ifElse(f.In == "", "", " for namespace "+f.In), f.Text)
+		},
+		remedy: func(f *Finding) string {
+			return fmt.Sprintf("wait: Stowage tries it again; see the log of the program that makes VMs, and whether the cloud has %s and its quota allows it", f.Other)
+		},
+		example: Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Other: "m5.large", Text: "closed until 12:10:00 UTC: 3 pod(s) have waited for a VM for 5m0s"}},
+	},
+	NoVMType: {
+		means: "No type of a VMCatalog is large enough for a pod.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("no type of %s fits %s: %s", f.Source, ifElse(f.Count > 1, fmt.Sprintf("it and %d others", f.Count-1), "it"), f.Text)
+		},
+		remedy:  always("add a larger type to the catalog, or lower what the pod asks for"),
+		example: Finding{Namespace: "shop", Kind: "Pod", Name: "web-1", Values: Values{Count: 1, Source: "VMCatalog aws", Text: "the nearest type, m5.4xlarge, lacks 2Gi of memory"}},
+	},
+	TypesNotListed: {
+		means: "The program that makes VMs refuses types of a VMCatalog, because its own list lacks them.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d of its types are not in %s, so no VM of them is made: %s", f.Count, f.Other, f.Objects)
+		},
+		remedy:  always("add them to that list, and restart the program that makes VMs; or remove them from the catalog"),
+		example: Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Count: 1, Objects: "m5.large", Other: "PODVM_INSTANCE_TYPES of ConfigMap confidential-containers-system/peer-pods-cm"}},
+	},
 }

@@ -90,6 +90,10 @@ const (
 	InvalidLimit    Reason = "InvalidLimit"
 	DaemonNotReady  Reason = "DaemonNotReady"
 	ForeignCapacity Reason = "ForeignCapacity"
+	CatalogUnused   Reason = "CatalogUnused"
+	VMTypeClosed    Reason = "VMTypeClosed"
+	NoVMType        Reason = "NoVMType"
+	TypesNotListed  Reason = "TypesNotListed"
 )
 
 // Reasons are all of them, sorted.

@@ -72,7 +72,7 @@ func (c *Change) applied(in *preview.Inputs, now time.Time) (*preview.Inputs, er
 // groups are the kinds that a change may name, with the groups that each may have. Node is of the core group, whose name is empty.
 var groups = map[string][]string{
 	"Node": nil, "PodDistributor": {versprei.GroupVersion.Group}, "FlexDaemonsetTemplate": {flexdaemonsets.GroupVersion.Group},
-	"SpreadPolicy": {stowage.GroupVersion.Group}, "ClusterSpreadPolicy": {stowage.GroupVersion.Group},
+	"SpreadPolicy": {stowage.GroupVersion.Group}, "ClusterSpreadPolicy": {stowage.GroupVersion.Group}, "VMCatalog": {stowage.GroupVersion.Group},
 	"Deployment": {"apps"}, "StatefulSet": {"apps", "apps.kruise.io"}, "DaemonSet": {"apps", "apps.kruise.io"}, "Job": {"batch"},
 	"Rollout": {"argoproj.io"}, "CloneSet": {"apps.kruise.io"},
 }
@@ -92,7 +92,7 @@ func ParseName(text, namespace string) (Name, error) {
 		return Name{}, fmt.Errorf("%q has no kind that is known here; write KIND/NAME, such as deployment/web or clusterspreadpolicy/web", text)
 	}
 	most, parts := 2, strings.Split(rest, "/")
-	if full == "Node" || full == "FlexDaemonsetTemplate" || full == "ClusterSpreadPolicy" {
+	if full == "Node" || full == "FlexDaemonsetTemplate" || full == "ClusterSpreadPolicy" || full == "VMCatalog" {
 		most, namespace = 1, "" // they are in no namespace
 	}
 	if len(parts) > most || slices.Contains(parts, "") {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 // Of returns what a change would do. Prices may be nil.
@@ -35,7 +36,7 @@ func (o *Options) Of(ctx context.Context, change Change, prices *Prices) (*Repor
 
 	// 2. Compare it with where the pods are.
 	r := &Report{APIVersion: Version, Kind: "Impact", Change: !change.none(), Policies: []Policy{}, Pools: []Pool{}, Workloads: []Workload{}, DaemonSets: []DaemonSet{}}
-	c := &comparison{report: r, live: l, before: before, after: after, nodes: map[string]map[string]string{}, stays: map[string]bool{}, policies: map[source]*Policy{}}
+	c := &comparison{report: r, live: l, before: before, after: after, nodes: map[string]map[string]string{}, stays: map[string]bool{}, policies: map[source]*Policy{}, catalogs: catalog.CompileAll(before.in.Objects.VMCatalogs)}
 	for _, in := range []*preview.Inputs{before.in, after.in} {
 		for i := range in.Objects.Nodes {
 			n := &in.Objects.Nodes[i]
@@ -85,8 +86,9 @@ type comparison struct {
 	nodes         map[string]map[string]string // labels by name, also of nodes that go
 	stays         map[string]bool              // nodes that are there after the change
 	policies      map[source]*Policy
-	stay          []*pod     // of workloads that the change does not concern
-	others        []Workload // those of them with a policy
+	catalogs      []*catalog.Catalog // before the change
+	stay          []*pod             // of workloads that the change does not concern
+	others        []Workload         // those of them with a policy
 }
 
 // plan is a workload with what the estimates need.

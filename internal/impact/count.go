@@ -14,12 +14,13 @@ import (
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 // count counts the pods of a workload: where they are, and where they will be.
 func (c *comparison) count(p *plan) {
 	p.Pods = int64(len(p.pods))
-	p.VMs = vmsOf(p)
+	p.VMs = c.vmsOf(p)
 	p.place = make([]cell, len(p.pods))
 	for i, pod := range p.pods {
 		p.place[i] = c.placeOf(p, pod)
@@ -294,18 +295,39 @@ func sizeOn(d *decided, node string, name corev1.ResourceName) resource.Quantity
 }
 
 // vmsOf returns the VMs of a workload's pods, or nil if it has none.
-func vmsOf(p *plan) *VMChange {
+func (c *comparison) vmsOf(p *plan) *VMChange {
 	vms := &VMChange{}
 	for _, pod := range p.pods {
 		vms.Now += pod.vms
+		if pod.machine == "" {
+			continue
+		}
+		if vms.Types == nil {
+			vms.Types = map[string]int64{}
+		}
+		vms.Types[pod.machine] += pod.vms
+		if of := catalog.For(c.catalogs, pod.class); of != nil {
+			if t := of.Type(pod.machine); t != nil {
+				vms.priceNow += t.Price.Micros() * pod.vms
+			}
+		}
 	}
 	if p.is != nil && p.is.vms > 0 {
-		vms.Then, vms.Size = p.is.vms, sizeOf(p.is.vm)
+		vms.Then, vms.Size, vms.Type, vms.Offer, vms.priceThen = p.is.vms, sizeOf(p.is.vm), p.is.vm.Type, p.is.offer, p.is.vmPrice
 	}
 	if vms.Now+vms.Then == 0 {
 		return nil
 	}
+	vms.PriceNow, vms.PriceThen = prices(vms.priceNow, vms.priceThen)
 	return vms
+}
+
+// prices writes what VMs cost now and then, if that is known of some.
+func prices(now, then int64) (textNow, textThen string) {
+	if now+then == 0 {
+		return "", ""
+	}
+	return catalog.Money(now), catalog.Money(then)
 }
 
 // sizeOf is the size of a VM, as far as its pod asks for one.

@@ -20,6 +20,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 // mostPods is how many pods of one workload are looked at. Whoever may write a workload chooses its replica count.
@@ -59,6 +60,8 @@ type decided struct {
 	leftAlone string // why no pod gets a seat though there is a policy
 	vms       int64
 	vm        preview.VM
+	vmPrice   int64                          // of all of its VMs in an hour, in millionths
+	offer     *catalog.Offer                 // what a VMCatalog has for its pods; nil if none is for their RuntimeClass
 	sizes     map[string]corev1.ResourceList // of a DaemonSet's pods, by node
 	failed    error                          // why its pods cannot be made
 	// closed are the pools without room by the change, with how many of the workload's pods they may have. NoSpill are those whose
@@ -151,7 +154,10 @@ func (d *decided) count(a *preview.Admitted, vmResource string) {
 	d.replicas++
 	vm, vms := a.VM(vmResource)
 	if d.vms += vms; vms > 0 {
-		d.vm = vm
+		d.vm, d.offer = vm, a.Offer
+		if price, err := catalog.ParsePrice(vm.PricePerHour); err == nil {
+			d.vmPrice += price.Micros() * vms
+		}
 	}
 	if node, requests, ok := a.Size(); ok {
 		if d.sizes == nil {

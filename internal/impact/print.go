@@ -138,6 +138,9 @@ func (r *Report) summary() string {
 	}
 	if v := r.VMs; v != nil {
 		fmt.Fprintf(&b, "\nPeer pods take %s instead of %d; the nodes may have %d.", plural(int(v.Then), "VM"), v.Now, v.Capacity)
+		if v.PriceThen != "" {
+			fmt.Fprintf(&b, " By their VMCatalogs, these VMs cost %s an hour instead of %s.", v.PriceThen, v.PriceNow)
+		}
 	}
 	if c.Drift > 0 {
 		fmt.Fprintf(&b, "\nThe next rollout of %s changes pods, too, without the change: see kubectl stowage impact without arguments.", plural(c.Drift, "other workload"))
@@ -251,6 +254,15 @@ func (v *VMChange) text() string {
 	text := fmt.Sprintf("VMs %d→%d", v.Now, v.Then)
 	if v.Size != "" {
 		text += " of " + v.Size
+	}
+	if v.Type != "" {
+		text += ", type " + v.Type
+	}
+	if v.PriceThen != "" {
+		text += fmt.Sprintf(", %s→%s an hour", v.PriceNow, v.PriceThen)
+	}
+	if o := v.Offer; o != nil && (v.changes() || o.Unfit != "") {
+		text += ". " + strings.Join(o.Sentences(), " ")
 	}
 	return text
 }

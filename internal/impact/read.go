@@ -89,6 +89,8 @@ type pod struct {
 	volume   bool   // it uses a PersistentVolumeClaim
 	daemon   bool
 	vms      int64
+	class    string // RuntimeClass of a peer pod
+	machine  string // type of its VM
 	requests corev1.ResourceList
 	chooses  []string // the keys of labels by which it chooses nodes, without those of its seat
 }
@@ -253,6 +255,7 @@ func (r *reader) readRest() error {
 				o.Volumes = append(o.Volumes, *v)
 			}
 		})),
+		hide(&r.hidden, "VMCatalogs", each(r.ctx, r.Options, &stowage.VMCatalogList{}, into(&o.VMCatalogs))),
 		hide(&r.hidden, "FlexDaemonsetTemplates", each(r.ctx, r.Options, &flexdaemonsets.FlexDaemonsetTemplateList{}, into(&o.Templates))),
 		hide(&r.hidden, "RuntimeClasses", each(r.ctx, r.Options, &nodev1.RuntimeClassList{}, into(&r.in.RuntimeClasses))),
 		hide(&r.hidden, "Karpenter's NodePools (so it is not known which nodes it makes)", each(r.ctx, r.Options, nodePools, func(u *unstructured.Unstructured) {

@@ -139,6 +139,9 @@ func (r *reader) slim(p *corev1.Pod) *pod {
 	if c := metav1.GetControllerOfNoCopy(p); c != nil {
 		out.daemon = c.Kind == "DaemonSet" || c.Kind == "Node"
 	}
+	if out.vms > 0 && p.Spec.RuntimeClassName != nil {
+		out.class, out.machine = *p.Spec.RuntimeClassName, p.Annotations[stowage.MachineTypeAnnotation]
+	}
 	if out.pool == "" {
 		out.chooses = slices.Sorted(maps.Keys(p.Spec.NodeSelector))
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 // Version is the API version of a report. A field that is renamed, or that means something else, makes another one.
@@ -176,16 +177,31 @@ type VMChange struct {
 	Now  int64  `json:"now"`
 	Then int64  `json:"then"`
 	Size string `json:"size,omitempty"`
+	// Type is the type of VM that new pods get from a VMCatalog, and Types how many VMs of each type there are now.
+	Type  string           `json:"type,omitempty"`
+	Types map[string]int64 `json:"types,omitempty"`
+	// PriceNow and PriceThen are what the VMs cost in an hour, by the catalogs before and after the change.
+	PriceNow  string `json:"priceNow,omitempty"`
+	PriceThen string `json:"priceThen,omitempty"`
+	// Offer is what the catalog has for the pods.
+	Offer *catalog.Offer `json:"offer,omitempty"`
+
+	priceNow, priceThen int64
 }
 
-// changes reports whether there are VMs, and not as many then as now.
-func (v *VMChange) changes() bool { return v != nil && v.Now != v.Then }
+// changes reports whether there are VMs, and then not as many as now, or of another type.
+func (v *VMChange) changes() bool {
+	return v != nil && (v.Now != v.Then || v.Type != "" && v.Types[v.Type] != v.Now)
+}
 
 // VMs are those of all nodes.
 type VMs struct {
 	Now      int64 `json:"now"`
 	Then     int64 `json:"then"`
 	Capacity int64 `json:"capacity"`
+	// PriceNow and PriceThen are what they cost in an hour, as far as VMCatalogs have their prices.
+	PriceNow  string `json:"priceNow,omitempty"`
+	PriceThen string `json:"priceThen,omitempty"`
 }
 
 // DaemonSet is what a change does to the sizes of a DaemonSet's pods. The sums are of all of its pods.
@@ -203,7 +219,7 @@ type DaemonSet struct {
 
 // Changes reports whether something would change.
 func (r *Report) Changes() bool {
-	return r.Cluster.Workloads > 0 || len(r.DaemonSets) > 0 || r.VMs != nil && r.VMs.Now != r.VMs.Then
+	return r.Cluster.Workloads > 0 || len(r.DaemonSets) > 0 || r.VMs != nil && (r.VMs.Now != r.VMs.Then || r.VMs.PriceNow != r.VMs.PriceThen)
 }
 
 // changes reports whether the next rollout, or Stowage before it, changes something about a workload.

@@ -79,7 +79,7 @@ func (c *comparison) sum(plans []*plan, e *estimator) {
 	r := c.report
 	type poolKey struct{ name, labels string }
 	pools := map[poolKey]*Pool{}
-	vms := VMs{}
+	vms, priceNow, priceThen := VMs{}, int64(0), int64(0)
 	for _, p := range plans {
 		if p.Waiting = e.waiting[p]; e.needs[p] > 0 && p.is.divides() {
 			p.Unsure = append(p.Unsure, are(e.needs[p], "pod finds", "pods find")+" no room on the present nodes, by estimate")
@@ -94,6 +94,7 @@ func (c *comparison) sum(plans []*plan, e *estimator) {
 		}
 		if v := p.VMs; v != nil {
 			vms.Now, vms.Then = vms.Now+v.Now, vms.Then+v.Then
+			priceNow, priceThen = priceNow+v.priceNow, priceThen+v.priceThen
 		}
 		c.policy(p)
 		for i, pool := range p.Pools {
@@ -115,6 +116,7 @@ func (c *comparison) sum(plans []*plan, e *estimator) {
 	r.Cluster.NodesLacking, r.Cluster.NodesFreed = int64(len(e.lacking)), e.freed(nodeset.Set{})
 	if vms != (VMs{}) {
 		vms.Capacity = e.vmCapacity
+		vms.PriceNow, vms.PriceThen = prices(priceNow, priceThen)
 		r.VMs = &vms
 	}
 }

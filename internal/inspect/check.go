@@ -104,6 +104,9 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 			a.add(i.missingRights(a.Replica, a.Lacks))
 		}
 		i.leaderLacks(ctx, a)
+		if err := i.adaptorProblems(ctx, a); err != nil {
+			return err
+		}
 		answer, err := scope.New(i.live(), i.Namespace).Of(ctx, namespace, &podpatch.Pod{})
 		if err == nil && answer.Mode != stowage.ModeEnforce {
 			a.LeftAlone = answer.Text()

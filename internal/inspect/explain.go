@@ -111,7 +111,7 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 	}{
 		{"the spread", i.Spread, &e.Spread, spread, func() error { return s.spread(ctx, spread) }},
 		{"the size", i.Sizing, &e.Sizing, size, func() error { return s.sizing(ctx, size) }},
-		{"the VM", i.VMs, &e.PeerPods, vm, func() error { s.peerPod(vm); return nil }},
+		{"the VM", i.VMs, &e.PeerPods, vm, func() error { s.peerPod(ctx, vm); return nil }},
 	} {
 		part.aspect.Summary = leftAlone
 		if !part.on {

@@ -1,10 +1,12 @@
 package inspect
 
 import (
+	"context"
 	"maps"
 	"slices"
 
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 // vmFacts are what is known of what a pod really consumes.
@@ -18,6 +20,8 @@ type vmFacts struct {
 	// NotConverted is why a pod of such a class is no peer pod.
 	NotConverted *bypass `json:"notConverted,omitempty"`
 	Size         *vmSize `json:"size,omitempty"` // of a peer pod
+	// Offer is what a VMCatalog has for the pod; nil if none is for its RuntimeClass.
+	Offer *catalog.Offer `json:"offer,omitempty"`
 }
 
 // vmSize is the size of a VM, and how it came about.
@@ -46,7 +50,7 @@ type keptAnnotation struct {
 }
 
 // peerPod looks what the pod really consumes, and why.
-func (s *subject) peerPod(f *vmFacts) {
+func (s *subject) peerPod(ctx context.Context, f *vmFacts) {
 	f.RuntimeClass, f.Classes, f.Resource = s.view.Spec.RuntimeClassName, s.PeerPods.RuntimeClasses, s.PeerPods.VMResource
 	account, err := s.PeerPods.Account(s.view)
 	switch {
@@ -70,7 +74,22 @@ func (s *subject) peerPod(f *vmFacts) {
 		}
 		f.Size.Asked = append(f.Size.Asked, asked)
 	}
+	f.Offer = s.offer(ctx, f.RuntimeClass)
 	for _, key := range account.Kept {
 		f.Size.Kept = append(f.Size.Kept, keptAnnotation{key, s.pod.Annotations[key]})
 	}
+}
+
+// offer returns what a VMCatalog has for the pod. Catalogs that may not be read have nothing.
+func (s *subject) offer(ctx context.Context, runtimeClass string) *catalog.Offer {
+	objects, err := s.listCatalogs(ctx)
+	if err != nil {
+		return nil
+	}
+	m, err := s.PeerPods.Machine(s.view)
+	of := catalog.For(catalog.CompileAll(objects), runtimeClass)
+	if m == nil || err != nil || of == nil {
+		return nil
+	}
+	return of.Offer(m.Need, s.pod.Namespace, m.Type, m.Type != "" && !m.Ours)
 }

@@ -366,6 +366,11 @@ func (f *vmFacts) describe(a *Aspect) {
 	case f.Size != nil:
 		a.Changed, a.Summary = true, fmt.Sprintf("one %s, for a VM outside the node", f.Resource)
 		f.Size.describe(a)
+		if f.Offer != nil {
+			for _, sentence := range f.Offer.Sentences() {
+				a.say("%s", sentence)
+			}
+		}
 		a.say("The entries were taken out, so that the scheduler counts one %s and not the node's cpu and memory.", f.Resource)
 	case f.RuntimeClass == "":
 		a.say("It has no RuntimeClass; the pods of %s run in VMs.", strings.Join(f.Classes, ", "))

@@ -34,6 +34,9 @@ type Report struct {
 	// Plans compare what Karpenter plans for DaemonSets with their sizes, where it makes nodes.
 	Plans []Plan `json:"plans,omitempty"`
 	VMs   *VMs   `json:"vms,omitempty"` // nil if nodes may not be listed
+	// VMTypes are the VMs of peer pods by namespace and type, and VMsInAll their sum, where there are VMCatalogs.
+	VMTypes  []VMUse `json:"vmTypes,omitempty"`
+	VMsInAll *VMUse  `json:"vmsInAll,omitempty"`
 	// Warnings are about what could not be looked at.
 	Warnings []string `json:"warnings,omitempty"`
 
@@ -260,6 +263,9 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		return nil, err
 	}
 	if err := r.unlessHidden("the VMs of nodes", i.vms(ctx, s, r)); err != nil { // nodes may be hidden from who looks at one namespace
+		return nil, err
+	}
+	if err := r.unlessHidden("the VMCatalogs", i.catalogs(ctx, s, namespace, r)); err != nil {
 		return nil, err
 	}
 	if err := i.policyProblems(ctx, s, r); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 // Admitted is one pod as it would be created.
@@ -26,6 +27,8 @@ type Admitted struct {
 	Pod      *corev1.Pod
 	// Result is what the pipeline decided about the pod when it first saw it.
 	Result pipeline.Result
+	// Offer is what a VMCatalog has for the pod; nil if none is for its RuntimeClass.
+	Offer *catalog.Offer
 }
 
 // Admit makes the pods of every workload and takes each through admission. With
@@ -168,7 +171,9 @@ func (p *Preview) admitOne(ctx context.Context, w *Workload, pod *corev1.Pod, cl
 	}
 	a := &Admitted{Workload: w}
 	var err error
-	a.Pod, a.Result, err = p.admit(ctx, pod)
+	if a.Pod, a.Result, err = p.admit(ctx, pod); err == nil {
+		a.Offer = p.offer(a.Pod)
+	}
 	return a, err
 }
 

@@ -24,6 +24,8 @@ func (in *Inputs) Remove(kind schema.GroupKind, namespace, name string) bool {
 		o.PodDistributors = slices.DeleteFunc(o.PodDistributors, func(d versprei.PodDistributor) bool { return keyOf(&d) == key })
 	case "FlexDaemonsetTemplate":
 		o.Templates = slices.DeleteFunc(o.Templates, func(t flexdaemonsets.FlexDaemonsetTemplate) bool { return keyOf(&t) == "/"+name })
+	case "VMCatalog":
+		o.VMCatalogs = slices.DeleteFunc(o.VMCatalogs, func(c stowage.VMCatalog) bool { return c.Name == name })
 	case "SpreadPolicy":
 		o.Policies.Namespaced = slices.DeleteFunc(o.Policies.Namespaced, func(p *stowage.SpreadPolicy) bool { return keyOf(p) == key })
 	case "ClusterSpreadPolicy":
@@ -57,7 +59,7 @@ func (in *Inputs) find(kind schema.GroupKind, key string) (at int) {
 // objects counts what [Inputs.Remove] may remove.
 func (in *Inputs) objects() int {
 	o := &in.Objects
-	return len(o.Nodes) + len(o.PodDistributors) + len(o.Templates) + len(o.Policies.Namespaced) + len(o.Policies.Cluster) + len(in.Workloads)
+	return len(o.Nodes) + len(o.PodDistributors) + len(o.Templates) + len(o.VMCatalogs) + len(o.Policies.Namespaced) + len(o.Policies.Cluster) + len(in.Workloads)
 }
 
 // Scale gives a workload another replica count, and reports whether there is one of that name. See [Inputs.find] for a kind without a

@@ -46,7 +46,7 @@ func (l *loader) object(at source, where string, obj object) {
 		l.autoscaler(at, o, asV2(o))
 	case *corev1.Node:
 		l.takeOther(at, o, func() { in.Nodes = append(in.Nodes, *o) })
-	case *versprei.PodDistributor, *stowage.SpreadPolicy, *stowage.ClusterSpreadPolicy, *flexdaemonsets.FlexDaemonsetTemplate:
+	case *versprei.PodDistributor, *stowage.SpreadPolicy, *stowage.ClusterSpreadPolicy, *stowage.VMCatalog, *flexdaemonsets.FlexDaemonsetTemplate:
 		l.ownKind(at, where, obj)
 	default:
 		if w, known := newWorkload(obj); known {
@@ -90,6 +90,8 @@ func (l *loader) ownKind(at source, where string, obj object) {
 			o.UID, o.Generation = cmp.Or(o.UID, identityOf(o).uid()), max(o.Generation, 1)
 			in.Policies.Cluster = append(in.Policies.Cluster, o)
 		}
+	case *stowage.VMCatalog:
+		add = func() { in.VMCatalogs = append(in.VMCatalogs, *o) }
 	case *flexdaemonsets.FlexDaemonsetTemplate:
 		_, err = sizing.Compile(o)
 		add = func() { in.Templates = append(in.Templates, *o) }
@@ -164,5 +166,5 @@ func (l *loader) home(namespace *string) {
 var kindsOfInterest = []string{
 	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
 	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor", "FlexDaemonsetTemplate",
-	"SpreadPolicy", "ClusterSpreadPolicy", "PriorityClass", "HorizontalPodAutoscaler",
+	"SpreadPolicy", "ClusterSpreadPolicy", "VMCatalog", "PriorityClass", "HorizontalPodAutoscaler",
 }

@@ -9,7 +9,9 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
+	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 // Decision says in a word or two what was decided about the pod.
@@ -78,6 +80,9 @@ type VM struct {
 	// Memory is in MiB.
 	Memory string `json:"memoryMiB"`
 	GPUs   string `json:"gpus,omitempty"`
+	// Type is the type of VM, and PricePerHour what one of it costs, if a VMCatalog has the type.
+	Type         string `json:"type,omitempty"`
+	PricePerHour string `json:"pricePerHour,omitempty"`
 }
 
 // VM returns the virtual machine that a peer pod runs in, and how many of vmResource the pod requests. The count is 0
@@ -91,7 +96,27 @@ func (a *Admitted) VM(vmResource string) (vm VM, count int64) {
 		return VM{}, 0
 	}
 	set := a.Pod.Annotations
-	return VM{VCPUs: set[stowage.DefaultVCPUsAnnotation], Memory: set[stowage.DefaultMemoryAnnotation], GPUs: set[stowage.DefaultGPUsAnnotation]}, count
+	vm = VM{VCPUs: set[stowage.DefaultVCPUsAnnotation], Memory: set[stowage.DefaultMemoryAnnotation], GPUs: set[stowage.DefaultGPUsAnnotation], Type: set[stowage.MachineTypeAnnotation]}
+	if a.Offer != nil {
+		vm.PricePerHour = a.Offer.PricePerHour
+	}
+	return vm, count
+}
+
+// offer returns what a catalog has for a pod, or nil if none is for its RuntimeClass.
+func (p *Preview) offer(pod *corev1.Pod) *catalog.Offer {
+	if len(p.catalogs) == 0 || pod.Spec.RuntimeClassName == nil {
+		return nil
+	}
+	of := catalog.For(p.catalogs, *pod.Spec.RuntimeClassName)
+	if of == nil {
+		return nil
+	}
+	m, err := p.settings.PeerPodConfig.Machine(podpatch.FromPod(pod))
+	if m == nil || err != nil {
+		return nil
+	}
+	return of.Offer(m.Need, pod.Namespace, m.Type, m.Type != "" && !m.Ours)
 }
 
 // nodeOf is the node that a pod is pinned to.

@@ -126,6 +126,15 @@ func (in *Inputs) Overlay(change *Inputs, now time.Time) {
 		}
 		o.Templates = put(o.Templates, t)
 	}
+	for _, v := range c.VMCatalogs {
+		if was := find(o.VMCatalogs, &v); was != nil {
+			keepIdentity(&v, was)
+			v.Status = was.Status
+		} else {
+			v.CreationTimestamp = created
+		}
+		o.VMCatalogs = put(o.VMCatalogs, v)
+	}
 	if len(o.PriorityClasses) > 0 { // else each is taken to be there
 		o.PriorityClasses = append(o.PriorityClasses, c.PriorityClasses...)
 	}

@@ -1,6 +1,8 @@
 package preview
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
 )
@@ -38,6 +41,7 @@ type Preview struct {
 	settings Settings
 	pipeline *pipeline.Pipeline
 	policies *policy.Finder
+	catalogs []*catalog.Catalog
 }
 
 // New returns a preview of inputs. Every seat is free at first.
@@ -56,7 +60,10 @@ func New(in *Inputs, s Settings) *Preview {
 		features = append(features, &sizeadmit.Feature{World: objects})
 	}
 	if s.PeerPods {
-		features = append(features, &vmadmit.Feature{Config: s.PeerPodConfig, World: objects})
+		p.catalogs = catalog.CompileAll(in.Objects.VMCatalogs)
+		features = append(features, &vmadmit.Feature{
+			Config: s.PeerPodConfig, World: objects, Catalogs: func(context.Context) ([]*catalog.Catalog, error) { return p.catalogs, nil },
+		})
 	}
 	p.pipeline = pipeline.New(scope.New(objects, s.Namespace), features...)
 	return p

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/report"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 // Formats are the output formats of [Print], "svg", which is that of [SVG], and "html", which is that of [HTML].
@@ -99,7 +100,8 @@ type row struct {
 	node               string // of a pod with a size
 	cpu, memory        string // of each pod with a size, or of its VM
 	storage, gpus      string
-	vms                int64 // of each pod
+	vms                int64  // of each pod
+	machine, price     string // the type of its VM, and what one costs in an hour
 	pods               int
 }
 
@@ -127,6 +129,9 @@ type Summary struct {
 	vms           int64
 	last          *Workload
 	order         int
+	catalogs      bool     // a VMCatalog is for some of the pods
+	price         int64    // of all VMs in an hour, in millionths
+	offers        []string // what catalogs have for the pods, once each
 }
 
 // NewSummary returns a summary of no pods.
@@ -146,6 +151,9 @@ func (s *Summary) Add(a *Admitted) {
 		s.changed++
 	}
 	s.vms += r.vms
+	if a.Offer != nil {
+		s.addOffer(a.Offer)
+	}
 	at, ok := s.known[r]
 	if !ok {
 		at = len(s.rows)
@@ -168,14 +176,42 @@ func (s *Summary) table() (t report.Table, text string) {
 	// Workloads stay in order, and the pools of one are sorted.
 	rows := slices.SortedStableFunc(slices.Values(s.rows), func(a, b row) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.pool, b.pool)) })
 	t.Head = []string{"WORKLOAD", "PODS", "DECISION", "POOL", "NODE", "CPU", "MEMORY", "STORAGE", "GPUS", "VMS"}
+	if s.catalogs {
+		t.Head = append(t.Head, "TYPE", "PRICE/H")
+	}
 	for _, r := range rows {
 		each := "-"
 		if r.vms != 0 {
 			each = strconv.FormatInt(r.vms, 10)
 		}
-		t.Rows = append(t.Rows, []string{r.workload, strconv.Itoa(r.pods), r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, each})
+		cells := []string{r.workload, strconv.Itoa(r.pods), r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, each}
+		if s.catalogs {
+			cells = append(cells, cmp.Or(r.machine, "-"), cmp.Or(r.price, "-"))
+		}
+		t.Rows = append(t.Rows, cells)
 	}
-	return t, fmt.Sprintf("%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.", report.Pods(s.pods), s.changed, s.vms, s.vmResource)
+	text = fmt.Sprintf("%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.", report.Pods(s.pods), s.changed, s.vms, s.vmResource)
+	if s.price > 0 {
+		text += fmt.Sprintf(" The VMs cost %s an hour, by their VMCatalogs.", catalog.Money(s.price))
+	}
+	for _, offer := range s.offers {
+		text += "\n" + line(offer)
+	}
+	return t, text
+}
+
+// mostOffers is how many kinds of pods a summary explains the types of.
+const mostOffers = 20
+
+// addOffer adds what a catalog has for the next pod.
+func (s *Summary) addOffer(o *catalog.Offer) {
+	s.catalogs = true
+	if price, err := catalog.ParsePrice(o.PricePerHour); err == nil {
+		s.price += price.Micros()
+	}
+	if text := strings.Join(o.Sentences(), " "); len(s.offers) < mostOffers && !slices.Contains(s.offers, text) {
+		s.offers = append(s.offers, text)
+	}
 }
 
 func rowOf(a *Admitted, vmResource string) row {
@@ -194,6 +230,7 @@ func rowOf(a *Admitted, vmResource string) row {
 	}
 	var vm VM
 	vm, r.vms = a.VM(vmResource)
+	r.machine, r.price = vm.Type, vm.PricePerHour
 	for _, f := range []struct {
 		field       *string
 		value, unit string

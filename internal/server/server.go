@@ -205,7 +205,7 @@ func (p *process) newCapabilities(ctx context.Context, host *capability.Host) (*
 		all.add(size.New(&p.Size, host))
 	}
 	if p.VM.Feature.Enabled {
-		c, err := vm.New(&p.VM, host)
+		c, err := vm.New(ctx, &p.VM, host)
 		if err != nil {
 			return nil, err
 		}

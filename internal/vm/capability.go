@@ -4,22 +4,52 @@ package vm
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/capability"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/vm/admit"
 	"github.com/stowage-dev/stowage/internal/vm/capacity"
+	"github.com/stowage-dev/stowage/internal/vm/supply"
 )
 
 // New makes the peer pods of a process.
-func New(o *Options, h *capability.Host) (*capability.Capability, error) {
-	c := &capability.Capability{Feature: &admit.Feature{Config: o.Feature.Config, World: h.World}}
-	if !o.Advertises() || !h.Controls {
+func New(ctx context.Context, o *Options, h *capability.Host) (*capability.Capability, error) {
+	catalogs := supply.NewCatalogs()
+	follow, err := h.WhenServed(ctx, "VMCatalog", func(ctx context.Context) (bool, error) {
+		return catalogs.Follow(ctx, h.Uncached.RESTMapper(), h.Informers)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &capability.Capability{
+		Feature: &admit.Feature{Config: o.Feature.Config, World: h.World, Catalogs: catalogs.All, Tries: admit.NewTries(h.Clock)},
+		Runs:    []func(context.Context) error{follow},
+	}
+	if h.Admits {
+		c.Checks = map[string]healthz.Checker{"catalogs": func(*http.Request) error {
+			if !catalogs.Synced() {
+				return errors.New("the VMCatalogs are not listed yet")
+			}
+			return nil
+		}}
+	}
+	if !h.Controls {
+		return c, nil
+	}
+	c.Controllers = []leader.Controller{&supply.Controller{
+		Config: o.Feature.Config, Catalogs: catalogs, Cached: h.Cached, Uncached: h.Uncached, Clientset: h.Clientset, Scope: h.Scope, Evictor: h.Evictor,
+		Clock: h.Clock, Time: h.Time, Timing: o.Supply, Log: h.Log.WithName("supply"), Events: h.Events, Metrics: supply.NewMetrics(h.Metrics),
+	}}
+	if !o.Advertises() {
 		return c, nil
 	}
 	daemons, err := labels.Parse(o.Capacity.DaemonSelector)
@@ -30,11 +60,11 @@ func New(o *Options, h *capability.Host) (*capability.Capability, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Controllers = []leader.Controller{&capacity.Controller{
+	c.Controllers = append(c.Controllers, &capacity.Controller{
 		Uncached: h.Uncached, Clientset: h.Clientset, Informers: h.Informers, Resource: corev1.ResourceName(o.Feature.Config.VMResource),
 		ConfigMap: types.NamespacedName{Namespace: cmp.Or(o.Capacity.ConfigMapNamespace, h.Namespace), Name: stowage.PeerPodsConfigMap},
 		Default:   o.Capacity.Default, Nodes: nodes, Mode: o.Capacity.Mode, Daemons: daemons, DaemonNamespace: o.Capacity.DaemonNamespace, Clock: h.Clock,
 		Log: h.Log.WithName("capacity"), Events: h.Events, Metrics: capacity.NewMetrics(h.Metrics),
-	}}
+	})
 	return c, nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
@@ -11,12 +12,14 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/vm/supply"
 )
 
 // Options are the settings of peer pods.
 type Options struct {
 	Feature  FeatureOptions
 	Capacity CapacityOptions
+	Supply   supply.Timing
 }
 
 // FeatureOptions are the settings of the feature, which `stowage preview` has, too.
@@ -48,6 +51,7 @@ func DefaultOptions() Options {
 			Mode: peerpod.CapacityAuto, DaemonSelector: "app=cloud-api-adaptor", Default: 10,
 			NodeSelector: "!node-role.kubernetes.io/control-plane,!node-role.kubernetes.io/master",
 		},
+		Supply: supply.DefaultTiming(),
 	}
 }
 
@@ -60,6 +64,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.Text(&o.Capacity.DaemonSelector, "peerpods-daemon-selector", "PEERPODS_DAEMON_SELECTOR", "Label selector of the DaemonSet, with the node's network, that makes VMs")
 	f.Text(&o.Capacity.ConfigMapNamespace, "peerpods-configmap-namespace", "PEERPODS_CONFIGMAP_NAMESPACE", "Namespace of the ConfigMap peer-pods-cm, whose key PEERPODS_LIMIT_PER_NODE is the limit of all nodes; empty is our own")
 	f.Number64(&o.Capacity.Default, "peerpods-limit-per-node", "PEERPODS_LIMIT_PER_NODE", "Peer-pod VMs of a node where the ConfigMap does not say")
+	f.Duration(&o.Supply.Tries.First, "peerpods-try-interval", "PEERPODS_TRY_INTERVAL", "How long a type of a VMCatalog of which no VM could be made is closed before the next pod tries it again. The wait doubles after each try in vain")
+	f.Duration(&o.Supply.Tries.Last, "peerpods-try-max-interval", "PEERPODS_TRY_MAX_INTERVAL", "The longest wait between such tries")
 	f.Text(&o.Capacity.NodeSelector, "peerpods-node-selector", "PEERPODS_NODE_SELECTOR", "Label selector of the nodes that may have peer-pod VMs, such as node.kubernetes.io/worker")
 }
 
@@ -96,6 +102,8 @@ func (o *Options) Validate() error {
 		"--peerpods-daemon-namespace is %q; it must be a namespace's name", o.Capacity.DaemonNamespace)
 	check(!o.Feature.Enabled || o.Capacity.Mode != peerpod.CapacityWhenReady || o.Capacity.DaemonNamespace != "",
 		"--peerpods-capacity is %s without --peerpods-daemon-namespace; name the namespace of the DaemonSet that makes VMs", o.Capacity.Mode)
+	check(o.Supply.Tries.First >= time.Second && o.Supply.Tries.First <= time.Hour, "--peerpods-try-interval is %s; it must be between 1s and 1h", o.Supply.Tries.First)
+	check(o.Supply.Tries.Last >= o.Supply.Tries.First && o.Supply.Tries.Last <= 24*time.Hour, "--peerpods-try-max-interval is %s; it must be between --peerpods-try-interval, which is %s, and 24h", o.Supply.Tries.Last, o.Supply.Tries.First)
 	if s, err := labels.Parse(o.Capacity.DaemonSelector); err != nil || s.Empty() {
 		errs = append(errs, fmt.Errorf("--peerpods-daemon-selector is %q; it must be a label selector, such as app=cloud-api-adaptor", o.Capacity.DaemonSelector))
 	}

@@ -6,6 +6,7 @@ import "strings"
 var shortKinds = map[string]string{
 	"deploy": "Deployment", "rs": "ReplicaSet", "sts": "StatefulSet", "ds": "DaemonSet", "rc": "ReplicationController", "cj": "CronJob",
 	"po": "Pod", "no": "Node", "pd": "PodDistributor", "fdt": "FlexDaemonsetTemplate", "sp": "SpreadPolicy", "csp": "ClusterSpreadPolicy",
+	"vmc": "VMCatalog",
 }
 
 // SameKind reports whether text is a way to write a kind: in any case, in the plural, in short, or with its group, as kubectl get -o name writes it.

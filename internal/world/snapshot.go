@@ -73,6 +73,7 @@ type Objects struct {
 	Templates       []flexdaemonsets.FlexDaemonsetTemplate
 	PoolStates      []stowage.PoolState
 	Volumes         []corev1.PersistentVolume
+	VMCatalogs      []stowage.VMCatalog
 	// PriorityClasses are the names of those that there are. If there are none, each is taken to be there.
 	PriorityClasses []string
 }

@@ -129,11 +129,18 @@ func (l *layout) kwokArgs() []string {
 	}
 }
 
-// kwokConfiguration joins stage files into one configuration file.
+// AdaptorLabel is on pods that kwok leaves to a test, which plays the program that makes their VMs.
+const AdaptorLabel = "made-by"
+
+// kwokConfiguration joins stage files into one configuration file. No stage makes a pod ready that has [AdaptorLabel].
 func kwokConfiguration(stages [][]byte) []byte {
 	parts := make([]string, len(stages))
 	for i, s := range stages {
 		parts[i] = strings.TrimSpace(string(s))
+		if strings.Contains(parts[i], "name: pod-ready\n") {
+			left := fmt.Sprintf("    matchExpressions:\n    - key: '.metadata.labels.\"%s\"'\n      operator: 'DoesNotExist'\n", AdaptorLabel)
+			parts[i] = strings.Replace(parts[i], "    matchExpressions:\n", left, 1)
+		}
 	}
 	return []byte(strings.Join(parts, "\n---\n") + "\n")
 }

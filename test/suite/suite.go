@@ -109,7 +109,7 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 	if err := Cluster.ApplyFiles(ctx, filepath.Join(Repo, "hack", "controlplane", "nodes.yaml")); err != nil {
 		return 0, err
 	}
-	for _, name := range []string{"kata-remote", "kata-other", "runc"} {
+	for _, name := range []string{"kata-remote", "kata-other", TypedClass, "runc"} {
 		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: name}
 		if name == "kata-remote" {
 			class.Overhead = &nodev1.Overhead{PodFixed: testkit.ResourceList("cpu=250m,memory=120Mi")}
@@ -123,9 +123,9 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 		// Repairs come soon, so that tests do not wait for them.
 		Args: []string{
 			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms", "--eviction-rate=20",
-			"--cluster-autoscaler-node-groups=" + NodeGroup + "-*=" + NodeGroup + "=spot", "--probe-interval=3s", "--probe-max-interval=12s", "--resize-jitter=200ms", "--resize-backoff=1s", "--resize-rate=50",
+			"--cluster-autoscaler-node-groups=" + NodeGroup + "-*=" + NodeGroup + "=spot", "--probe-interval=3s", "--probe-max-interval=12s", "--resize-jitter=200ms", "--resize-backoff=1s", "--resize-rate=50", "--peerpods-try-interval=5s", "--peerpods-try-max-interval=20s",
 		},
-		Env: []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other", "LOG_LEVEL=DEBUG", "BLOCKLISTED_NAMESPACE_LIST=blocked, blocked-too"},
+		Env: []string{"TARGET_RUNTIMECLASS=kata-remote, kata-other, " + TypedClass, "LOG_LEVEL=DEBUG", "BLOCKLISTED_NAMESPACE_LIST=blocked, blocked-too"},
 	}
 	if err := Cluster.ApplyFiles(ctx, filepath.Join(Repo, "config", "clusterautoscaler", "role.yaml")); err != nil {
 		return 0, err
@@ -138,6 +138,9 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 	}
 	return test(ctx)
 }
+
+// TypedClass is the RuntimeClass of peer pods whose types of VMs a VMCatalog of a test lists.
+const TypedClass = "kata-typed"
 
 // NodeGroup begins the names of the node groups of a cluster autoscaler, which a test plays. Their nodes have the label
 // NodeGroup=spot.

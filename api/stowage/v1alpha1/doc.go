@@ -21,7 +21,8 @@ var GroupVersion = schema.GroupVersion{Group: "stowage.dev", Version: "v1alpha1"
 // AddToScheme makes these types known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &SeatLedger{}, &SeatLedgerList{}, &PoolState{}, &PoolStateList{},
-		&SpreadPolicy{}, &SpreadPolicyList{}, &ClusterSpreadPolicy{}, &ClusterSpreadPolicyList{})
+		&SpreadPolicy{}, &SpreadPolicyList{}, &ClusterSpreadPolicy{}, &ClusterSpreadPolicyList{},
+		&VMCatalog{}, &VMCatalogList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

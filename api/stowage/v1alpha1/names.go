@@ -55,6 +55,9 @@ const (
 	DefaultMemoryAnnotation = "io.katacontainers.config.hypervisor.default_memory" // MiB
 	DefaultMemAnnotation    = "io.katacontainers.config.hypervisor.default_mem"    // MiB
 	DefaultGPUsAnnotation   = "io.katacontainers.config.hypervisor.default_gpus"
+	// MachineTypeAnnotation and GPUModelAnnotation are the type of VM that was chosen from a VMCatalog, and the model of its GPUs.
+	MachineTypeAnnotation = "io.katacontainers.config.hypervisor.machine_type"
+	GPUModelAnnotation    = "io.katacontainers.config.hypervisor.default_gpu_model"
 )
 
 const (

@@ -98,6 +98,14 @@ const (
 	EventCapacityContested EventReason = "PeerPodCapacityKeepsChanging"
 	// EventOverCapacity: a node has more peer pods than VMs.
 	EventOverCapacity EventReason = "PeerPodsOverCapacity"
+	// EventVMTypeClosed: no VM of a type can be made, so new pods get another one. It is on the VMCatalog.
+	EventVMTypeClosed EventReason = "VMTypeClosed"
+	// EventVMTypeTried: the next pod tries a type again of which no VM could be made. It is on the VMCatalog.
+	EventVMTypeTried EventReason = "VMTypeTried"
+	// EventVMTypeOpen: new pods get a type again. It is on the VMCatalog.
+	EventVMTypeOpen EventReason = "VMTypeOpen"
+	// EventVMNotMade: a pod was evicted because its VM was not made. It is on the pod.
+	EventVMNotMade EventReason = "VMNotMade"
 	// EventInvalidConfiguration: the ConfigMap stowage-config is invalid.
 	EventInvalidConfiguration EventReason = "InvalidConfiguration"
 )

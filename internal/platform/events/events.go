@@ -30,6 +30,7 @@ const (
 	Resize    Action = "Resize"
 	Advertise Action = "Advertise"
 	Configure Action = "Configure"
+	Supply    Action = "Supply"
 )
 
 // Recorder publishes events.

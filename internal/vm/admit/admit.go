@@ -16,6 +16,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -27,6 +28,10 @@ const Name = "peer-pods"
 type Feature struct {
 	Config peerpod.Config
 	World  world.Snapshot
+	// Catalogs returns the VMCatalogs, the one that holds first; nil is none.
+	Catalogs func(ctx context.Context) ([]*catalog.Catalog, error)
+	// Tries lets pods try types that are closed; nil lets none.
+	Tries *Tries
 }
 
 var _ feature.Feature = &Feature{}
@@ -43,10 +48,12 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		return feature.Decision{}, nil // the API server refuses it
 	}
 	copied := f.templateRecord(ctx, req)
-	pod, warnings, err := f.Config.Convert(req.Pod, req.Sized, copied)
+	choose, unread := f.chooser(ctx, &req)
+	pod, warnings, err := f.Config.Convert(req.Pod, req.Sized, copied, choose)
 	if err != nil {
 		return feature.Decision{}, err
 	}
+	warnings = append(warnings, unread...)
 	d := feature.Decision{Pod: pod, Summary: summary(pod.Metadata.Annotations, f.Config.VMResource)}
 	if copied != "" && podpatch.IsCopy(req.Pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation], copied) {
 		d.Events = append(d.Events, feature.Event{Reason: stowage.EventRecordIgnored, Note: warnings[0]})
@@ -115,6 +122,9 @@ func summary(annotations map[string]string, vmResource string) string {
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "default size")
+	}
+	if machine := annotations[stowage.MachineTypeAnnotation]; machine != "" {
+		parts = append(parts, "type "+machine)
 	}
 	return fmt.Sprintf("a peer pod (%s) that takes one %s", strings.Join(parts, ", "), vmResource)
 }

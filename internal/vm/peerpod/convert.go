@@ -12,6 +12,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 // Convert returns the pod as a peer pod, and what its user should be warned of.
@@ -21,8 +22,8 @@ import (
 // Of a container that an earlier pass has recorded, only the entries of the resources in sized count as they are now.
 // A feature before this one has just decided them. "" stands for spec.resources there. Copied is the record in the
 // pod template of the pod's owner, if it has one. A pod with the same text has it from there, and not from an earlier
-// pass.
-func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceName, copied string) (converted *podpatch.Pod, warnings []string, err error) {
+// pass. Choose chooses the type of VM; nil chooses none.
+func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceName, copied string, choose Chooser) (converted *podpatch.Pod, warnings []string, err error) {
 	// 1. Recall what an earlier pass of ours removed, and record each container that is new.
 	seen, wrote, warnings := recall(pod, copied)
 	now, err := c.record(pod, seen, sized, &warnings)
@@ -36,7 +37,8 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 
 	// 2. Size the VM, and annotate it where nobody else did.
 	out := pod.Clone()
-	if err := c.annotate(out, pod, now, wrote, copiedRecord); err != nil {
+	total, before, err := c.annotate(out, pod, now, wrote, copiedRecord)
+	if err != nil {
 		return nil, nil, err
 	}
 	for _, key := range now.Kept {
@@ -45,10 +47,21 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 		}
 	}
 
-	// 3. Write out what containers read of their resources.
-	warnings = append(warnings, writeOut(out, now)...)
+	// 3. Choose the type of VM.
+	var asked *catalog.Need
+	if before != nil {
+		asked = before.need(pod, wrote.Kept)
+	}
+	warnings = append(warnings, typed(out, pod, now, wrote, asked, total.need(pod, now.Kept), choose)...)
 
-	// 4. Take the entries out and ask for one VM instead.
+	// 4. Write out what containers read of their resources.
+	var machine *catalog.Type
+	if name := out.Metadata.Annotations[stowage.MachineTypeAnnotation]; name != "" && choose != nil {
+		machine = choose.Type(name)
+	}
+	warnings = append(warnings, writeOut(out, now, sizeOfType(machine, out.Metadata.Annotations))...)
+
+	// 5. Take the entries out and ask for one VM instead.
 	out.Spec.Resources = nil
 	for ctr := range out.AllContainers() {
 		if ctr.Resources != nil {
@@ -123,22 +136,22 @@ func (c *Config) record(pod *podpatch.Pod, seen *record, sized map[string][]core
 
 // annotate writes the size of the VM into out, where nobody else wrote one, and notes in now which annotations are
 // kept. Wrote is the record of the pass that wrote those of our annotations that the pod has. Where that is a copy
-// from another pod, only those that it kept are kept, whatever that pod's containers were.
-func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied bool) error {
-	total, err := c.total(pod, now.Pod, now.entriesOf)
-	if err != nil {
-		return err
+// from another pod, only those that it kept are kept, whatever that pod's containers were. It returns the total now, and as it was in the pass
+// before, or nil.
+func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied bool) (total amounts, before *amounts, err error) {
+	if total, err = c.total(pod, now.Pod, now.entriesOf); err != nil {
+		return total, nil, err
 	}
 	var ours map[string]string
 	switch {
 	case copied:
 		ours = pod.Metadata.Annotations
 	case wrote != nil:
-		before, err := c.total(pod, wrote.Pod, wrote.entriesOf)
+		was, err := c.total(pod, wrote.Pod, wrote.entriesOf)
 		if err != nil {
-			return err
+			return total, nil, err
 		}
-		ours = annotationsFor(before.size())
+		before, ours = &was, annotationsFor(was.size())
 	}
 	now.Kept = keptAnnotations(pod.Metadata.Annotations, wrote, ours)
 	for key, value := range annotationsFor(total.size()) {
@@ -156,7 +169,7 @@ func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied boo
 		}
 		out.SetAnnotation(key, value)
 	}
-	return nil
+	return total, before, nil
 }
 
 // Account is how a peer pod's size came about.

@@ -21,8 +21,7 @@ import (
 
 // writeOut writes the resources that environment variables refer to, as they were, or the size of the VM for a limit that is not set. It returns
 // warnings of what it cannot write.
-func writeOut(out *podpatch.Pod, of *record) (warnings []string) {
-	vm := sizeOf(out.Metadata.Annotations)
+func writeOut(out *podpatch.Pod, of *record, vm corev1.ResourceList) (warnings []string) {
 	for ctr := range out.AllContainers() {
 		for i := range ctr.Env {
 			e := &ctr.Env[i]
@@ -48,16 +47,15 @@ func writeOut(out *podpatch.Pod, of *record) (warnings []string) {
 	return warnings
 }
 
-// sizeOf is the size of the VM that annotations ask for, whoever wrote them. What they do not say is 0.
-func sizeOf(annotations map[string]string) corev1.ResourceList {
-	out := corev1.ResourceList{}
+// SizeOf returns the vCPUs and the memory, in bytes, of the VM that annotations ask for, whoever wrote them. What they do not say is 0.
+func SizeOf(annotations map[string]string) (vcpus, memory int64) {
 	if n, err := strconv.ParseInt(annotations[stowage.DefaultVCPUsAnnotation], 10, 32); err == nil && n > 0 {
-		out[corev1.ResourceCPU] = *resource.NewQuantity(n, resource.DecimalSI)
+		vcpus = n
 	}
 	if n, err := strconv.ParseInt(annotations[stowage.DefaultMemoryAnnotation], 10, 42); err == nil && n > 0 {
-		out[corev1.ResourceMemory] = *resource.NewQuantity(n<<20, resource.BinarySI)
+		memory = n << 20
 	}
-	return out
+	return vcpus, memory
 }
 
 // amount returns what a container may read of a resource, such as limits.cpu. Changes is whether it would read something else on the node now.

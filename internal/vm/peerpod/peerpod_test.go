@@ -30,7 +30,7 @@ func pod() *testkit.PodBuilder { return testkit.Pod("p").RuntimeClass("kata-remo
 
 // convert fails the test if the pod cannot be converted.
 func convert(t interface{ Fatalf(string, ...any) }, cfg *peerpod.Config, p *podpatch.Pod) (*podpatch.Pod, []string) {
-	got, warnings, err := cfg.Convert(p, nil, "")
+	got, warnings, err := cfg.Convert(p, nil, "", nil)
 	if err != nil {
 		t.Fatalf("convert: %v", err)
 	}
@@ -365,7 +365,7 @@ func TestConvertRefusesWhatIsNoQuantity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = cfg.Convert(p, nil, "")
+		_, _, err = cfg.Convert(p, nil, "", nil)
 		if err == nil || !strings.Contains(err.Error(), `container "a": limits: `) {
 			t.Errorf("limits %s: the error is %v, want it to name the container and the field", limits, err)
 		}
@@ -451,7 +451,7 @@ func FuzzConvert(f *testing.F) {
 		for _, mode := range []peerpod.Sizing{peerpod.SizingSum, peerpod.SizingEffective} {
 			cfg := peerpod.DefaultConfig()
 			cfg.Sizing = mode
-			got, _, err := cfg.Convert(p, nil, "")
+			got, _, err := cfg.Convert(p, nil, "", nil)
 			if err != nil {
 				return // it is no quantity, and the pod passes as it is
 			}
@@ -478,7 +478,7 @@ func TestConvertCopiedRecord(t *testing.T) {
 		for key, value := range running.Metadata.Annotations {
 			fresh.SetAnnotation(key, value)
 		}
-		got, warnings, err := cfg.Convert(fresh, nil, copied)
+		got, warnings, err := cfg.Convert(fresh, nil, copied, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -488,7 +488,7 @@ func TestConvertCopiedRecord(t *testing.T) {
 		if len(warnings) != 1 || !strings.Contains(warnings[0], "a copy of another pod's") {
 			t.Errorf("round %d: warnings %q", round, warnings)
 		}
-		again, warnings, err := cfg.Convert(got, nil, copied)
+		again, warnings, err := cfg.Convert(got, nil, copied, nil)
 		if err != nil || len(warnings) > 0 || len(podpatch.Diff(got, again)) > 0 {
 			t.Errorf("round %d: a second pass: %v, warnings %q, changes %v", round, err, warnings, podpatch.Diff(got, again))
 		}
@@ -504,7 +504,7 @@ func TestConvertCopiedRecordOfOtherContainers(t *testing.T) {
 	for key, value := range running.Metadata.Annotations {
 		fresh.SetAnnotation(key, value)
 	}
-	got, _, err := cfg.Convert(fresh, nil, running.Metadata.Annotations[stowage.OriginalResourcesAnnotation])
+	got, _, err := cfg.Convert(fresh, nil, running.Metadata.Annotations[stowage.OriginalResourcesAnnotation], nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +517,7 @@ func TestConvertCopiedRecordOfOtherContainers(t *testing.T) {
 func TestConvertNegative(t *testing.T) {
 	cfg := peerpod.DefaultConfig()
 	for _, entry := range []string{"cpu=-1", "ephemeral-storage=-1Gi"} {
-		if _, _, err := cfg.Convert(pod().Container("a", entry, "").View(t), nil, ""); err == nil || !strings.Contains(err.Error(), `container "a": requests:`) {
+		if _, _, err := cfg.Convert(pod().Container("a", entry, "").View(t), nil, "", nil); err == nil || !strings.Contains(err.Error(), `container "a": requests:`) {
 			t.Errorf("%s: the error is %v", entry, err)
 		}
 	}

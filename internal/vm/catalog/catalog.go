@@ -1,0 +1,305 @@
+// Package catalog chooses the type of VM that a peer pod gets, and decides which types are closed because no VM of them can be made.
+//
+// The package is pure. A catalog is compiled once for each of its versions and does not change after that. It promises that
+//   - the type is the cheapest that fits, then the one with the fewest vCPUs, the least memory, and the first name;
+//   - a type that is closed is chosen only by a pod that has no other type, or to try the type again;
+//   - what is seen of the pods of one namespace closes a type for that namespace alone.
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+)
+
+// Type is one type of VMs.
+type Type struct {
+	Name   string
+	VCPUs  int64
+	Memory int64 // bytes
+	GPUs   int64
+	Model  string // of the GPUs, or ""
+	Price  Price  // of an hour
+	Zones  []string
+
+	nanoCPU, milliMemory int64 // what is left for the pod
+}
+
+// Need is what a pod asks for of its VM. What it does not say is 0.
+type Need struct {
+	NanoCPU     int64
+	MilliMemory int64 // thousandths of a byte
+	GPUs        int64
+	Model       string // of the GPUs, if the pod chooses one
+	Zone        string // if the pod chooses one alone
+}
+
+// Nothing reports whether the pod asks for nothing. Such a pod has the default type of the program that makes VMs.
+func (n *Need) Nothing() bool { return n.NanoCPU <= 0 && n.MilliMemory <= 0 && n.GPUs <= 0 }
+
+// Catalog is the types of VMs that pods of some RuntimeClasses may have.
+type Catalog struct {
+	Name       string
+	UID        types.UID
+	Generation int64
+	Created    time.Time
+	// FailAfter is how long a VM may take to be made; 0 is for ever.
+	FailAfter time.Duration
+
+	classes []string
+	types   []Type // by price
+	byName  map[string]int
+	closed  map[Key]*Closure
+}
+
+// Compile returns the catalog of an object.
+func Compile(o *stowage.VMCatalog) *Catalog {
+	c := &Catalog{
+		Name: o.Name, UID: o.UID, Generation: o.Generation, Created: o.CreationTimestamp.Time, classes: o.Spec.RuntimeClasses,
+		byName: make(map[string]int, len(o.Spec.Types)), closed: map[Key]*Closure{},
+	}
+	c.FailAfter, _ = time.ParseDuration(o.Spec.FailAfter) // the kind's schema has checked it
+	var cpu, memory int64
+	if q := o.Spec.Reserved.CPU; q != nil {
+		cpu = scaled(q, resource.Nano)
+	}
+	if q := o.Spec.Reserved.Memory; q != nil {
+		memory = scaled(q, resource.Milli)
+	}
+	for i := range o.Spec.Types {
+		t := &o.Spec.Types[i]
+		price, _ := ParsePrice(t.PricePerHour)
+		c.types = append(c.types, Type{
+			Name: t.Name, VCPUs: int64(t.VCPUs), Memory: scaled(&t.Memory, 0), GPUs: int64(t.GPUs), Model: t.GPUModel, Price: price, Zones: t.Zones,
+			nanoCPU: int64(t.VCPUs)*1e9 - min(cpu, int64(t.VCPUs)*1e9), milliMemory: max(0, scaled(&t.Memory, resource.Milli)-memory),
+		})
+	}
+	slices.SortFunc(c.types, compare)
+	for i := range c.types {
+		c.byName[c.types[i].Name] = i
+	}
+	for i := range o.Status.Closed {
+		closure := closureOf(&o.Status.Closed[i])
+		c.closed[closure.Key] = &closure
+	}
+	return c
+}
+
+// compare says which of two types a pod gets that both fit.
+func compare(a, b Type) int {
+	return cmp.Or(a.Price.compare(b.Price), cmp.Compare(a.VCPUs, b.VCPUs), cmp.Compare(a.Memory, b.Memory), strings.Compare(a.Name, b.Name))
+}
+
+// scaled returns a quantity in units of 10^scale, rounded up, or the largest number.
+func scaled(q *resource.Quantity, scale resource.Scale) int64 {
+	if q.Cmp(*resource.NewScaledQuantity(math.MaxInt64, scale)) >= 0 {
+		return math.MaxInt64
+	}
+	return q.ScaledValue(scale)
+}
+
+// Names reports whether the catalog is for a RuntimeClass.
+func (c *Catalog) Names(runtimeClass string) bool {
+	return len(c.classes) == 0 || slices.Contains(c.classes, runtimeClass)
+}
+
+// Type returns the type of a name, or nil.
+func (c *Catalog) Type(name string) *Type {
+	if at, ok := c.byName[name]; ok {
+		return &c.types[at]
+	}
+	return nil
+}
+
+// Len returns how many types the catalog has.
+func (c *Catalog) Len() int { return len(c.types) }
+
+// fits reports whether a VM of the type has what a pod asks for.
+func (t *Type) fits(n *Need) bool {
+	return t.nanoCPU >= n.NanoCPU && t.milliMemory >= n.MilliMemory && t.isFor(n)
+}
+
+// isFor reports whether the GPUs and the zones of the type are what a pod asks for.
+func (t *Type) isFor(n *Need) bool {
+	return t.GPUs >= n.GPUs && (n.GPUs <= 0 || n.Model == "" || n.Model == t.Model) && (n.Zone == "" || len(t.Zones) == 0 || slices.Contains(t.Zones, n.Zone))
+}
+
+// Fitting returns the types that fit, the cheapest first.
+func (c *Catalog) Fitting(n *Need) (fitting []*Type) {
+	for i := range c.types {
+		if c.types[i].fits(n) {
+			fitting = append(fitting, &c.types[i])
+		}
+	}
+	return fitting
+}
+
+// Try is a type that is closed, and that the next pod gets to find out whether VMs of it can be made again.
+type Try struct {
+	Key   Key
+	Since time.Time // when that began
+}
+
+// Choice is the type that a pod gets.
+type Choice struct {
+	Type *Type // nil if none fits
+	// Closed are the cheaper types that would fit, and are closed.
+	Closed []*Type
+	// Anyway says that Type is closed, too, as are all that fit.
+	Anyway bool
+	// Tries says that the pod tries a type that is closed.
+	Tries bool
+}
+
+// Choose returns the type that a pod of a namespace gets. Take is asked whether the pod is the one that tries a type which is closed; nil
+// is no.
+func (c *Catalog) Choose(n *Need, namespace string, take func(Try) bool) (choice Choice) {
+	for i := range c.types {
+		t := &c.types[i]
+		if !t.fits(n) {
+			continue
+		}
+		closure := c.closure(t.Name, namespace)
+		tries := closure != nil && closure.Phase == Trying && take != nil && take(Try{closure.Key, closure.Since})
+		if closure == nil || tries {
+			choice.Type, choice.Tries = t, tries
+			return choice
+		}
+		choice.Closed = append(choice.Closed, t)
+	}
+	if len(choice.Closed) > 0 { // each may have VMs again, and the cheapest is tried
+		choice.Type, choice.Closed, choice.Anyway = choice.Closed[0], choice.Closed[1:], true
+	}
+	return choice
+}
+
+// closure returns what closes a type for a namespace, or nil.
+func (c *Catalog) closure(name, namespace string) *Closure {
+	if of := c.closed[Key{Type: name}]; of != nil {
+		return of
+	}
+	return c.closed[Key{name, namespace}]
+}
+
+// Closure returns what closes a type for a namespace, or nil.
+func (c *Catalog) Closure(name, namespace string) *Closure { return c.closure(name, namespace) }
+
+// Closures returns what closes types, in no order.
+func (c *Catalog) Closures() (all []Closure) {
+	for _, closure := range c.closed {
+		all = append(all, *closure)
+	}
+	return all
+}
+
+// Nearest returns the type that lacks the least of what a pod asks for that none fits, and what it lacks. A catalog without a type for the
+// pod's GPUs or zone has none.
+func (c *Catalog) Nearest(n *Need) (nearest *Type, lacks string) {
+	least := math.Inf(1)
+	for i := range c.types {
+		t := &c.types[i]
+		if !t.isFor(n) {
+			continue
+		}
+		short := max(0, ratio(n.NanoCPU, t.nanoCPU)-1) + max(0, ratio(n.MilliMemory, t.milliMemory)-1)
+		if short < least {
+			nearest, least = t, short
+		}
+	}
+	if nearest == nil {
+		return nil, ""
+	}
+	var parts []string
+	if short := n.NanoCPU - nearest.nanoCPU; short > 0 {
+		parts = append(parts, resource.NewScaledQuantity(short/1e6+min(1, short%1e6), resource.Milli).String()+" CPU")
+	}
+	if short := n.MilliMemory - nearest.milliMemory; short > 0 {
+		parts = append(parts, Memory(short/1000+min(1, short%1000))+" of memory")
+	}
+	return nearest, strings.Join(parts, " and ")
+}
+
+func ratio(asked, has int64) float64 {
+	if asked <= 0 {
+		return 0
+	}
+	return float64(asked) / max(1, float64(has))
+}
+
+// Unfit says why no type fits a pod.
+func (c *Catalog) Unfit(n *Need) string {
+	nearest, lacks := c.Nearest(n)
+	switch {
+	case nearest != nil:
+		return fmt.Sprintf("the nearest type, %s, lacks %s", nearest.Name, lacks)
+	case n.GPUs > 0 && n.Model != "":
+		return fmt.Sprintf("no type has %d GPU(s) of the model %s%s", n.GPUs, n.Model, inZone(n.Zone))
+	case n.GPUs > 0:
+		return fmt.Sprintf("no type has %d GPU(s)%s", n.GPUs, inZone(n.Zone))
+	}
+	return "no type can be made" + inZone(n.Zone)
+}
+
+func inZone(zone string) string {
+	if zone == "" {
+		return ""
+	}
+	return " in zone " + zone
+}
+
+// Text names the type with its size, such as "m5.large (2 vCPUs, 8Gi)".
+func (t *Type) Text() string { return fmt.Sprintf("%s (%s)", t.Name, t.size()) }
+
+// size is what a VM of the type has.
+func (t *Type) size() string {
+	text := fmt.Sprintf("%d vCPU%s, %s", t.VCPUs, plural(t.VCPUs), Memory(t.Memory))
+	if t.GPUs > 0 {
+		text += fmt.Sprintf(", %d GPU%s", t.GPUs, plural(t.GPUs))
+	}
+	return text
+}
+
+func plural(n int64) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}
+
+// Memory writes an amount of memory, in whole MiB or GiB.
+func Memory(bytes int64) string {
+	return resource.NewQuantity((bytes/(1<<20)+min(1, bytes%(1<<20)))<<20, resource.BinarySI).String()
+}
+
+// For returns the catalog for a RuntimeClass: of those that name it, the first. Catalogs are in the order of [Compare].
+func For(catalogs []*Catalog, runtimeClass string) *Catalog {
+	for _, c := range catalogs {
+		if c.Names(runtimeClass) {
+			return c
+		}
+	}
+	return nil
+}
+
+// CompileAll returns the catalogs of objects, the one that holds first.
+func CompileAll(objects []stowage.VMCatalog) []*Catalog {
+	all := make([]*Catalog, len(objects))
+	for i := range objects {
+		all[i] = Compile(&objects[i])
+	}
+	slices.SortFunc(all, Compare)
+	return all
+}
+
+// Compare orders catalogs: the oldest that names a RuntimeClass holds.
+func Compare(a, b *Catalog) int {
+	return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
+}

@@ -1,0 +1,147 @@
+package peerpod
+
+import (
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
+)
+
+// Chooser chooses the types of VMs from a catalog.
+type Chooser interface {
+	// Choose returns the type for what a pod asks for, or nil if it gets none, and what the pod's user should be warned of.
+	Choose(need *catalog.Need) (t *catalog.Type, warnings []string)
+	// Type returns the type of a name, or nil.
+	Type(name string) *catalog.Type
+}
+
+// typed writes the type of VM into out, where nobody else wrote one. What was asked for is that of the earlier pass which chose a type, nil if
+// there was none: a pod keeps a type as long as it asks for the same.
+func typed(out, pod *podpatch.Pod, now, wrote *record, asked, asks *catalog.Need, choose Chooser) (warnings []string) {
+	was := &record{}
+	if wrote != nil {
+		was = wrote
+	}
+	machine, model := pod.Metadata.Annotations[stowage.MachineTypeAnnotation], pod.Metadata.Annotations[stowage.GPUModelAnnotation]
+	if machine != "" && machine != was.Machine {
+		return nil // another client's
+	}
+	ownModel := model != "" && model != was.Model
+	if ownModel {
+		asks.Model = model
+	}
+	if machine != "" && asked != nil && *asked == *asks {
+		now.Machine, now.Model = was.Machine, was.Model
+		return nil
+	}
+	delete(out.Metadata.Annotations, stowage.MachineTypeAnnotation)
+	if !ownModel {
+		delete(out.Metadata.Annotations, stowage.GPUModelAnnotation)
+	}
+	if choose == nil {
+		return nil
+	}
+	t, warnings := choose.Choose(asks)
+	if t == nil {
+		return warnings
+	}
+	now.Machine = t.Name
+	out.SetAnnotation(stowage.MachineTypeAnnotation, t.Name)
+	if !ownModel && t.Model != "" && asks.GPUs > 0 {
+		now.Model = t.Model
+		out.SetAnnotation(stowage.GPUModelAnnotation, t.Model)
+	}
+	return warnings
+}
+
+// need is what a pod of a total asks for. What another client wrote into the sizing annotations counts in place of the total.
+func (a amounts) need(pod *podpatch.Pod, kept []string) *catalog.Need {
+	n := &catalog.Need{NanoCPU: int64(a.nanoCPU), MilliMemory: int64(a.memory), GPUs: int64(a.gpus), Zone: zoneOf(pod)}
+	for _, of := range []struct {
+		key  string
+		to   *int64
+		unit int64
+	}{
+		{stowage.DefaultVCPUsAnnotation, &n.NanoCPU, 1e9}, {stowage.DefaultMemoryAnnotation, &n.MilliMemory, mebibyte},
+		{stowage.DefaultMemAnnotation, &n.MilliMemory, mebibyte}, {stowage.DefaultGPUsAnnotation, &n.GPUs, 1},
+	} {
+		if !slices.Contains(kept, of.key) {
+			continue
+		}
+		if v, err := strconv.ParseUint(pod.Metadata.Annotations[of.key], 10, 32); err == nil {
+			*of.to = int64(v) * of.unit
+		}
+	}
+	return n
+}
+
+// zoneOf returns the only zone in which a pod can run, as far as the pod itself says, or "".
+func zoneOf(pod *podpatch.Pod) string {
+	if zone := pod.Spec.NodeSelector[corev1.LabelTopologyZone]; zone != "" {
+		return zone
+	}
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	zone := ""
+	for _, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms { // any of them is enough
+		only := ""
+		for _, e := range term.MatchExpressions {
+			if e.Key == corev1.LabelTopologyZone && e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 {
+				only = e.Values[0]
+			}
+		}
+		if only == "" || zone != "" && zone != only {
+			return ""
+		}
+		zone = only
+	}
+	return zone
+}
+
+// sizeOfType is the size of a VM of a type, or of the one that annotations ask for if that is nil. What they do not say is not in it.
+func sizeOfType(t *catalog.Type, annotations map[string]string) corev1.ResourceList {
+	vcpus, memory := SizeOf(annotations)
+	if t != nil {
+		vcpus, memory = t.VCPUs, t.Memory
+	}
+	out := corev1.ResourceList{}
+	if vcpus > 0 {
+		out[corev1.ResourceCPU] = *resource.NewQuantity(vcpus, resource.DecimalSI)
+	}
+	if memory > 0 {
+		out[corev1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
+	}
+	return out
+}
+
+// Machine is what is known of the type of VM of a peer pod.
+type Machine struct {
+	// Type is the type that the pod has, whoever wrote it; "" if it has none. Ours says that Stowage chose it.
+	Type string
+	Ours bool
+	Need *catalog.Need
+}
+
+// Machine returns the type of VM of a peer pod and what the pod asked for, or nil if the pod is none.
+func (c *Config) Machine(pod *podpatch.Pod) (*Machine, error) {
+	r, err := readRecord(pod)
+	if r == nil || err != nil {
+		return nil, err
+	}
+	total, err := c.total(pod, r.Pod, r.entriesOf)
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{Type: pod.Metadata.Annotations[stowage.MachineTypeAnnotation], Need: total.need(pod, r.Kept)}
+	m.Ours = m.Type != "" && m.Type == r.Machine
+	if model := pod.Metadata.Annotations[stowage.GPUModelAnnotation]; model != r.Model {
+		m.Need.Model = model
+	}
+	return m, nil
+}

@@ -1,0 +1,247 @@
+package supply
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+	"github.com/stowage-dev/stowage/internal/platform/tries"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+)
+
+// Timing is the waits of a [Controller].
+type Timing struct {
+	// Look is how often the pods are looked at.
+	Look time.Duration
+	// Write is the least time between two writes of a status that differ in numbers alone.
+	Write time.Duration
+	Tries tries.Timing
+}
+
+// DefaultTiming returns the waits unless others are set.
+func DefaultTiming() Timing {
+	return Timing{Look: time.Second, Write: 10 * time.Second, Tries: tries.Default()}
+}
+
+// evictRate is how many pods are evicted in a second. Namespaces share it.
+const evictRate = 20
+
+// Controller keeps the status of VMCatalogs, and evicts pods whose VM cannot be made.
+type Controller struct {
+	Config   peerpod.Config
+	Catalogs *Catalogs
+	// Cached reads VMCatalogs from the watch, and Uncached asks the API server.
+	Cached    client.Reader
+	Uncached  client.Client
+	Clientset kubernetes.Interface
+	Scope     *scope.Scope
+	Evictor   *evict.Evictor
+	Clock     clock.WithTicker
+	Time      clock.PassiveClock // the API server's
+	Timing    Timing
+	Log       logr.Logger
+	Events    events.Recorder
+	Metrics   *Metrics
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch,roleName=stowage-peerpods-controllers
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-peerpods-controllers
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get,roleName=stowage-peerpods-controllers
+// +kubebuilder:rbac:groups=stowage.dev,resources=vmcatalogs/status,verbs=patch,roleName=stowage-peerpods-controllers
+
+var _ leader.Controller = &Controller{}
+
+// Name implements [leader.Controller].
+func (*Controller) Name() string { return "vm-supply" }
+
+// run is what the controller knows in one term. One goroutine uses it.
+type run struct {
+	*Controller
+	peers    toolscache.SharedIndexInformer // nil until there is a catalog
+	limit    *fair.Limiter[string]          // of evictions, by namespace
+	written  map[string]time.Time           // when the status of a catalog was written
+	jobs     map[string]bool                // whether Jobs ignore evictions, by UID
+	unproven unproven
+	// changed says that a pod has changed since the last look, looked is the catalogs of it, and unsettled says that a later one may find
+	// something, whatever changes.
+	changed   atomic.Bool
+	looked    *[]*catalog.Catalog
+	unsettled bool
+}
+
+// Register implements [leader.Controller].
+func (c *Controller) Register(t *leader.Term) error {
+	r := &run{Controller: c, limit: fair.NewLimiter[string](evictRate, evictRate), written: map[string]time.Time{}, jobs: map[string]bool{}}
+	t.AtEnd(func() { c.Metrics.publish(nil, nil) }) // the next leader publishes them
+	t.Every(c.Timing.Look, func(ctx context.Context) { r.look(ctx, t) })
+	return nil
+}
+
+// look looks at all pods once.
+func (r *run) look(ctx context.Context, t *leader.Term) {
+	looked := r.Catalogs.sorted.Load()
+	if looked == nil || !r.Catalogs.Synced() || !r.watches(t) {
+		return
+	}
+	if !r.changed.Swap(false) && looked == r.looked && !r.unsettled {
+		return
+	}
+	all := *looked
+	r.looked, r.unsettled = looked, false
+	of := map[*catalog.Catalog][]*Peer{}
+	for _, obj := range r.peers.GetStore().List() {
+		p := obj.(*Peer)
+		if c := catalog.For(all, p.RuntimeClass); c != nil {
+			of[c] = append(of[c], p)
+		}
+	}
+	published, closed := map[place]use{}, map[closedType]float64{}
+	for _, c := range all {
+		counts := Count(c, of[c])
+		for at, u := range counts.in {
+			published[at] = published[at].plus(u)
+		}
+		for _, closure := range c.Closures() {
+			scope := scopeAll
+			if closure.Namespace != "" {
+				scope = scopeNamespaces
+			}
+			closed[closedType{scope, c.Name, closure.Type}]++
+		}
+		settled, err := r.update(ctx, all, c, of[c], counts)
+		r.unsettled = r.unsettled || !settled
+		if err != nil {
+			r.Log.Error(err, "the status of a VMCatalog was not written; this is tried again", "name", c.Name)
+			continue
+		}
+		r.move(ctx, c, of[c])
+	}
+	r.Metrics.publish(published, closed)
+}
+
+// watches reports whether the peer pods are known. Their watch begins once there is a catalog.
+func (r *run) watches(t *leader.Term) bool {
+	if r.peers != nil {
+		return r.peers.HasSynced()
+	}
+	peers, err := newPeers(&r.Config, r.Clientset)
+	if err == nil {
+		change := func() { r.changed.Store(true) }
+		_, err = peers.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { change() }, UpdateFunc: func(any, any) { change() }, DeleteFunc: func(any) { change() }})
+	}
+	if err != nil {
+		r.Log.Error(err, "peer pods are not watched; this is tried again")
+		return false
+	}
+	r.peers = peers
+	t.Inform(peers)
+	return false
+}
+
+// view is what is seen of the pods of a catalog. Only pods whose type Stowage chose show that a type cannot be made.
+func (r *run) view(c *catalog.Catalog, peers []*Peer) catalog.View {
+	v := catalog.View{Now: r.Time.Now(), FailAfter: c.FailAfter}
+	for _, p := range peers {
+		if p.HasNode && p.Type != "" && (p.Ours && p.Active || !p.Made.IsZero()) {
+			v.Pods = append(v.Pods, p.seen())
+		}
+	}
+	return v
+}
+
+// update writes the status of a catalog, if it changed. Settled is whether only another change makes it write again.
+func (r *run) update(ctx context.Context, all []*catalog.Catalog, c *catalog.Catalog, peers []*Peer, counts *Counts) (settled bool, err error) {
+	stored := &stowage.VMCatalog{}
+	if err := r.Cached.Get(ctx, client.ObjectKey{Name: c.Name}, stored); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	if stored.UID != c.UID {
+		return false, nil // the next look has the same one
+	}
+	o := stored.DeepCopy()
+	counts.Into(&o.Status)
+	o.Status.ObservedGeneration = o.Generation
+	ready := metav1.Condition{Type: stowage.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(r.Time.Now())}
+	reason, message := Standing(all, c, r.Config.RuntimeClasses)
+	if ready.Reason, ready.Message = string(reason), message; reason != stowage.ReasonCounted {
+		ready.Status = metav1.ConditionFalse
+	}
+	meta.SetStatusCondition(&o.Status.Conditions, ready)
+
+	was := map[catalog.Key]catalog.Closure{}
+	var before []catalog.Closure
+	for _, closure := range c.Closures() {
+		was[closure.Key], before = closure, append(before, closure)
+	}
+	view := r.view(c, peers)
+	after := catalog.Next(view, before, r.Timing.Tries)
+	o.Status.Closed = nil
+	for i := range after {
+		closure := &after[i]
+		if known, ok := was[closure.Key]; ok && closure.Phase == known.Phase && closure.Waited.Sub(known.Waited) < time.Minute {
+			closure.Waited = known.Waited // to about a minute, so that the status stays as it is
+		}
+		o.Status.Closed = append(o.Status.Closed, closure.Status())
+	}
+	if apiequality.Semantic.DeepEqual(o.Status, stored.Status) {
+		return len(after) == 0 && !view.Waits(), nil
+	}
+	urgent := !apiequality.Semantic.DeepEqual(o.Status.Closed, stored.Status.Closed) || o.Status.ObservedGeneration != stored.Status.ObservedGeneration
+	if !urgent && r.Clock.Since(r.written[c.Name]) < r.Timing.Write {
+		return false, nil
+	}
+	r.written[c.Name] = r.Clock.Now()
+	if err := r.Uncached.Status().Patch(ctx, o, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return false, fmt.Errorf("write the status: %w", err)
+	}
+	r.tell(o, was, after)
+	return false, nil
+}
+
+// tell publishes what closed and what opened.
+func (r *run) tell(o *stowage.VMCatalog, was map[catalog.Key]catalog.Closure, after []catalog.Closure) {
+	for i := range after {
+		c := &after[i]
+		known, before := was[c.Key]
+		delete(was, c.Key)
+		if before && known.Phase == c.Phase {
+			continue
+		}
+		r.Log.Info("a type of VMs changed", "catalog", o.Name, "type", c.Type, "namespace", c.Namespace, "phase", string(c.Phase), "why", c.Why)
+		switch {
+		case c.Phase == catalog.Closed && !before:
+			r.Events.Warn(o, stowage.EventVMTypeClosed, events.Supply, "no VM of type %s can be made%s: %s; new pods get the next cheapest type, and the type is tried again at %s",
+				c.Type, forWhom(c), c.Why, c.Next.UTC().Format(time.RFC3339))
+		case c.Phase == catalog.Trying:
+			r.Events.Normal(o, stowage.EventVMTypeTried, events.Supply, "the next pod tries type %s again%s", c.Type, forWhom(c))
+		}
+	}
+	for _, c := range was {
+		r.Events.Normal(o, stowage.EventVMTypeOpen, events.Supply, "new pods get type %s again%s", c.Type, forWhom(&c))
+	}
+}
+
+// forWhom says for whom a type is closed, if not for all.
+func forWhom(c *catalog.Closure) string {
+	if c.Namespace == "" {
+		return ""
+	}
+	return " for pods of namespace " + c.Namespace
+}

@@ -1,0 +1,62 @@
+package supply
+
+import "github.com/stowage-dev/stowage/internal/platform/metrics"
+
+// Metrics tells which VMs there are, and which types are closed.
+type Metrics struct {
+	vms, vcpus, memory, price *metrics.BoundedGauge
+	closed                    *metrics.BoundedGauge
+
+	was map[place]use // what is published
+	// wasClosed are the types that are published as closed, with the catalog.
+	wasClosed map[closedType]float64
+}
+
+type closedType struct{ scope, catalog, name string }
+
+// The scopes of a closed type.
+const (
+	scopeAll        = "all"
+	scopeNamespaces = "namespaces"
+)
+
+// NewMetrics registers the metrics.
+func NewMetrics(set *metrics.Set) *Metrics {
+	of := []string{"namespace", "type"}
+	return &Metrics{
+		vms:    set.BoundedGauge("stowage_peerpods_vms", "VMs of peer pods with a VMCatalog, by the namespace and the type, from the leader. Pods without a type of the catalog have none.", of...),
+		vcpus:  set.BoundedGauge("stowage_peerpods_vcpus", "vCPUs of these VMs, as the catalog has them, or else the pods' annotations.", of...),
+		memory: set.BoundedGauge("stowage_peerpods_memory_bytes", "Memory of these VMs, as the catalog has it, or else the pods' annotations.", of...),
+		price:  set.BoundedGauge("stowage_peerpods_price_per_hour", "What these VMs cost in an hour, in the currency of the catalog. Types without a price cost nothing.", of...),
+		closed: set.BoundedGauge("stowage_peerpods_types_closed", "Types of a VMCatalog that are closed because no VM of them could be made, from the leader: with the scope all 1, and with the scope namespaces the number of namespaces.",
+			"scope", "catalog", "type"),
+	}
+}
+
+// publish publishes what was counted. It is called by one goroutine at a time.
+func (m *Metrics) publish(now map[place]use, closed map[closedType]float64) {
+	for at := range m.was {
+		if _, still := now[at]; !still {
+			m.set(at, use{})
+		}
+	}
+	for at, u := range now {
+		m.set(at, u)
+	}
+	for of := range m.wasClosed {
+		if _, still := closed[of]; !still {
+			m.closed.Set(0, of.scope, of.catalog, of.name)
+		}
+	}
+	for of, n := range closed {
+		m.closed.Set(n, of.scope, of.catalog, of.name)
+	}
+	m.was, m.wasClosed = now, closed
+}
+
+func (m *Metrics) set(at place, u use) {
+	m.vms.Set(float64(u.vms), at.namespace, at.name)
+	m.vcpus.Set(float64(u.vcpus), at.namespace, at.name)
+	m.memory.Set(float64(u.memory), at.namespace, at.name)
+	m.price.Set(float64(u.price)/1e6, at.namespace, at.name)
+}

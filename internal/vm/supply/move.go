@@ -1,0 +1,123 @@
+package supply
+
+import (
+	"context"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/events"
+	"github.com/stowage-dev/stowage/internal/platform/evict"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
+	"github.com/stowage-dev/stowage/internal/world"
+)
+
+// While no new pod gets a type, the webhook may not be reached, and the successor of a pod that is evicted may be no peer pod. So that many pods
+// are evicted at most, and then one after each wait.
+const (
+	mostUnproven = 10
+	tryUnproven  = time.Minute
+)
+
+// mostJobs is how many Jobs are remembered.
+const mostJobs = 2000
+
+// unproven is the evictions since a pod was last created with a type.
+type unproven struct {
+	count       int
+	first, last time.Time
+}
+
+// mayEvict reports whether another pod may be evicted. Newest is when the last pod with a type was created.
+func (u *unproven) mayEvict(newest, now time.Time) bool {
+	if newest.After(u.first) {
+		*u = unproven{}
+	}
+	return u.count < mostUnproven || now.Sub(u.last) >= tryUnproven
+}
+
+func (u *unproven) note(now time.Time) {
+	if u.count == 0 {
+		u.first = now
+	}
+	u.count, u.last = u.count+1, now
+}
+
+// move evicts pods whose VM was not made, and whose successors get another type.
+func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
+	if len(c.Closures()) == 0 {
+		return
+	}
+	var newest time.Time
+	for _, p := range peers {
+		if p.Ours && p.CreationTimestamp.After(newest) {
+			newest = p.CreationTimestamp.Time
+		}
+	}
+	now := r.Time.Now()
+	for _, p := range peers {
+		seen := p.seen()
+		if !p.Active || !p.Ours || !p.HasNode || !c.Moves(&seen, p.Need, now) || !r.unproven.mayEvict(newest, now) || !r.limit.Allow(p.Namespace, r.Clock.Now()) {
+			continue
+		}
+		if r.evict(ctx, c, p) {
+			r.unproven.note(now)
+		}
+	}
+}
+
+// evict evicts a pod, if it is as it was seen. A pod without a controller stays: it would have no successor.
+func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
+	pod := &corev1.Pod{}
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.Name}, pod); err != nil || pod.UID != p.UID {
+		return false
+	}
+	fresh := PeerOf(&r.Config, pod)
+	seen := fresh.seen()
+	if !fresh.Active || !fresh.Ours || !fresh.HasNode || !c.Moves(&seen, fresh.Need, r.Time.Now()) {
+		return false
+	}
+	if !r.comesBack(ctx, pod) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
+		return false
+	}
+	result, err := r.Evictor.EvictUnchanged(ctx, pod)
+	if err != nil {
+		r.Log.Error(err, "a pod whose VM was not made was not evicted; this is tried again", "namespace", pod.Namespace, "kind", "Pod", "name", pod.Name)
+	}
+	if result != evict.Evicted {
+		return false
+	}
+	next := c.Choose(fresh.Need, pod.Namespace, nil).Type
+	r.Events.Warn(pod, stowage.EventVMNotMade, events.Supply, "no VM of type %s was made within %s, so the pod was evicted; its successor gets type %s", p.Type, c.FailAfter, next.Name)
+	r.Log.Info("a pod was evicted, because its VM was not made", "namespace", pod.Namespace, "kind", "Pod", "name", pod.Name, "type", p.Type, "next", next.Name)
+	return true
+}
+
+// comesBack reports whether somebody creates a pod in the place of one that is evicted, and does not count that as a failure of it.
+func (r *run) comesBack(ctx context.Context, pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return false
+	}
+	if !world.RefOf(owner).IsJob() {
+		return true
+	}
+	moves, known := r.jobs[string(owner.UID)]
+	if known {
+		return moves
+	}
+	job := &batchv1.Job{}
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name}, job); err != nil || job.UID != owner.UID {
+		return false
+	}
+	if len(r.jobs) >= mostJobs {
+		clear(r.jobs)
+	}
+	r.jobs[string(owner.UID)] = world.IgnoresEvictions(job)
+	return r.jobs[string(owner.UID)]
+}

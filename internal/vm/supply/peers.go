@@ -1,0 +1,119 @@
+package supply
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+)
+
+// Peer is what is kept of a peer pod.
+type Peer struct {
+	metav1.ObjectMeta
+	RuntimeClass string
+	Active       bool // it counts for its owner
+	HasNode      bool
+	peerpod.Machine
+	// Began and Made are those of [catalog.Pod].
+	Began, Made time.Time
+	// VCPUs and Memory, in bytes, are what the annotations ask for.
+	VCPUs, Memory int64
+}
+
+// PeerOf returns what is kept of a pod. A record that cannot be read leaves a pod without a type.
+func PeerOf(config *peerpod.Config, pod *corev1.Pod) *Peer {
+	p := &Peer{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
+		},
+		Active: podstatus.Active(pod), HasNode: pod.Spec.NodeName != "", Machine: peerpod.Machine{Need: &catalog.Need{}},
+	}
+	if pod.Spec.RuntimeClassName != nil {
+		p.RuntimeClass = *pod.Spec.RuntimeClassName
+	}
+	if m, err := config.Machine(podpatch.FromPod(pod)); err == nil && m != nil {
+		p.Machine = *m
+	}
+	p.VCPUs, p.Memory = peerpod.SizeOf(pod.Annotations)
+	if p.HasNode {
+		p.Began, p.Made = began(pod), made(pod)
+	}
+	return p
+}
+
+// began returns when a pod got its node.
+func began(pod *corev1.Pod) time.Time {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return pod.CreationTimestamp.Time
+}
+
+// made returns when the VM of a pod was there, or zero. The kubelet says so of a pod's sandbox (KEP-3085), which is the VM. A container that has
+// started says so, too.
+func made(pod *corev1.Pod) (at time.Time) {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	for _, of := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range of {
+			switch s := &of[i]; {
+			case s.State.Running != nil:
+				return s.State.Running.StartedAt.Time
+			case s.State.Terminated != nil:
+				return s.State.Terminated.StartedAt.Time
+			case s.RestartCount > 0:
+				at = pod.CreationTimestamp.Time
+			}
+		}
+	}
+	if pod.Status.Phase != corev1.PodPending && at.IsZero() {
+		at = pod.CreationTimestamp.Time
+	}
+	return at
+}
+
+// seen is the pod as package catalog has it.
+func (p *Peer) seen() catalog.Pod {
+	return catalog.Pod{Namespace: p.Namespace, Type: p.Type, Began: p.Began, Made: p.Made}
+}
+
+// amounts are the vCPUs and the memory of the pod's VM, in bytes: those of its type, or else what its annotations ask for.
+func (p *Peer) amounts(t *catalog.Type) (vcpus, memory int64) {
+	if t != nil {
+		return t.VCPUs, t.Memory
+	}
+	return p.VCPUs, p.Memory
+}
+
+// newPeers returns an informer of the peer pods, of which it keeps [Peer]s.
+func newPeers(config *peerpod.Config, clientset kubernetes.Interface) (toolscache.SharedIndexInformer, error) {
+	informer := toolscache.NewSharedIndexInformer(
+		toolscache.NewFilteredListWatchFromClient(clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+			o.LabelSelector = stowage.PeerPodLabel
+		}), &corev1.Pod{}, 0, toolscache.Indexers{})
+	return informer, informer.SetTransform(func(obj any) (any, error) {
+		if pod, ok := obj.(*corev1.Pod); ok {
+			return PeerOf(config, pod), nil
+		}
+		return obj, nil
+	})
+}
+
+// memoryText writes an amount of memory.
+func memoryText(bytes int64) string {
+	return resource.NewQuantity(bytes, resource.BinarySI).String()
+}
