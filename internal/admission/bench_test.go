@@ -32,6 +32,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -66,6 +67,39 @@ func BenchmarkHandler(b *testing.B) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// BenchmarkCatalog compares the admission of a peer pod without a VMCatalog and with one of 500 types, of which the pod gets the last.
+func BenchmarkCatalog(b *testing.B) {
+	o := stowage.VMCatalog{}
+	for i := range 500 {
+		o.Spec.Types = append(o.Spec.Types, stowage.VMType{Name: fmt.Sprintf("type-%d", i), VCPUs: 1, Memory: resource.MustParse("512Mi"), PricePerHour: fmt.Sprintf("0.%03d", i+1)})
+	}
+	o.Spec.Types[499].VCPUs, o.Spec.Types[499].Memory = 64, resource.MustParse("256Gi")
+	catalogs := []*catalog.Catalog{catalog.Compile(&o)}
+	for _, size := range []string{"typical", "large"} {
+		body := benchReview(b, size == "large", true)
+		for _, with := range []bool{false, true} {
+			f := defaultFeature(manifests.New(world.Objects{})).(*vmadmit.Feature)
+			if with {
+				f.Catalogs = func(context.Context) ([]*catalog.Catalog, error) { return catalogs, nil }
+				f.Tries = vmadmit.NewTries(clock.RealClock{})
+			}
+			handler := newTestHandler(b, manifests.New(world.Objects{}), f)
+			b.Run(fmt.Sprintf("size=%s/catalog=%t", size, with), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					w := &discard{header: http.Header{}}
+					r := httptest.NewRequest(http.MethodPost, "/mutate-v1-pod", bytes.NewReader(body))
+					r.Header.Set("Content-Type", "application/json")
+					handler.ServeHTTP(w, r)
+					if w.status != 0 && w.status != http.StatusOK {
+						b.Fatalf("status %d", w.status)
+					}
+				}
+			})
 		}
 	}
 }

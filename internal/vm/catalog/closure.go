@@ -95,9 +95,10 @@ type seen struct {
 // enough reports whether so many pods have waited too long that no VM of the type can be made.
 func (s *seen) enough() bool { return s.ripe > 0 && s.ripe >= min(enoughPods, s.waiting) }
 
-// look sums up the pods by type and namespace, and when the last VM of each type was made, wherever that was.
-func (v *View) look() (of map[Key]*seen, made map[string]time.Time) {
-	of, made = map[Key]*seen{}, map[string]time.Time{}
+// look sums up the pods by type and namespace, and when the last VMs were made: by type, under a [Key] without a namespace; of each namespace, under
+// one without a type; and of all, under neither.
+func (v *View) look() (of map[Key]*seen, made map[Key]time.Time) {
+	of, made = map[Key]*seen{}, map[Key]time.Time{}
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		s := of[Key{p.Type, p.Namespace}]
@@ -106,7 +107,9 @@ func (v *View) look() (of map[Key]*seen, made map[string]time.Time) {
 			of[Key{p.Type, p.Namespace}] = s
 		}
 		if !p.Made.IsZero() {
-			made[p.Type] = latest(made[p.Type], p.Made)
+			for _, key := range []Key{{Type: p.Type}, {Namespace: p.Namespace}, {}} {
+				made[key] = latest(made[key], p.Made)
+			}
 			continue
 		}
 		s.waiting++
@@ -136,13 +139,13 @@ func Next(v View, closures []Closure, timing tries.Timing) []Closure {
 	of, made := v.look()
 	next := map[Key]*Closure{}
 	for _, c := range closures {
-		if c.step(&v, of, made[c.Type], timing); c.Phase != "" {
+		if c.step(&v, of, made, timing); c.Phase != "" {
 			next[c.Key] = &c
 		}
 	}
 	// 1. A namespace whose pods have waited.
 	for key, s := range of {
-		if next[key] == nil && s.enough() && v.Now.Sub(made[key.Type]) >= v.FailAfter {
+		if next[key] == nil && next[Key{Type: key.Type}] == nil && s.enough() && v.Now.Sub(made[Key{Type: key.Type}]) >= v.FailAfter {
 			next[key] = &Closure{
 				Key: key, Phase: Closed, Since: v.Now, Next: v.Now.Add(timing.First), Waited: v.Now,
 				Why: fmt.Sprintf("%d pod(s) have waited for a VM for %s", s.ripe, v.FailAfter),
@@ -160,17 +163,20 @@ func Next(v View, closures []Closure, timing tries.Timing) []Closure {
 }
 
 // step takes what closes a type from phase to phase. Without a phase, the type is as any other.
-func (c *Closure) step(v *View, of map[Key]*seen, made time.Time, timing tries.Timing) {
+//
+// A try takes the next pod, which may be the successor of one that has waited in vain for another type. So the type is tried only once those have
+// found a VM, of whatever type; or, where none is made at all, after a long time.
+func (c *Closure) step(v *View, of map[Key]*seen, made map[Key]time.Time, timing tries.Timing) {
 	s := c.seenOf(of)
 	if s.ripe > 0 {
 		c.Waited = v.Now
 	}
 	switch {
-	case made.After(c.Since): // in whatever namespace
+	case made[Key{Type: c.Type}].After(c.Since): // in whatever namespace
 		c.Phase = ""
-	case v.Now.Sub(c.Waited) >= timing.Forget:
+	case c.Phase == Trying && v.Now.Sub(latest(c.Since, c.Waited)) >= timing.Forget: // no pod tries it
 		c.Phase = ""
-	case c.Phase == Closed && !v.Now.Before(c.Next):
+	case c.Phase == Closed && !v.Now.Before(c.Next) && (made[Key{Namespace: c.Namespace}].After(c.Since) || v.Now.Sub(c.Next) >= timing.Last):
 		c.Phase, c.Since = Trying, v.Now
 	case c.Phase == Trying && s.ripe > 0 && s.began.After(c.Since):
 		c.Tries++

@@ -1,0 +1,118 @@
+package supply
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
+	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+)
+
+func compiled(name string, created int64, classes ...string) *catalog.Catalog {
+	return catalog.Compile(&stowage.VMCatalog{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(created, 0))},
+		Spec: stowage.VMCatalogSpec{RuntimeClasses: classes, Types: []stowage.VMType{
+			{Name: "small", VCPUs: 2, Memory: resource.MustParse("4Gi"), PricePerHour: "0.1"}, {Name: "free", VCPUs: 4, Memory: resource.MustParse("8Gi")},
+		}},
+	})
+}
+
+func peer(namespace, name, vmType string, nanoCPU int64) *Peer {
+	p := &Peer{Active: true, HasNode: true, Machine: peerpod.Machine{Type: vmType, Ours: true, Need: &catalog.Need{NanoCPU: nanoCPU}}, VCPUs: 16, Memory: 32 << 30}
+	p.Namespace, p.Name = namespace, name
+	return p
+}
+
+// VMs of the catalog's types count with what the types have; others with what their annotations ask for, and they cost nothing that is known.
+func TestCount(t *testing.T) {
+	ended, waits := peer("a", "ended", "small", 1), peer("a", "waits", "small", 1)
+	ended.Active, waits.HasNode = false, false
+	c := Count(compiled("c", 1), []*Peer{
+		peer("a", "1", "small", 1e9), peer("a", "2", "small", 1e9), peer("b", "3", "free", 1e9), peer("b", "4", "theirs", 1e9), peer("b", "5", "", 0), ended, waits,
+		peer("b", "y", "", 16e9), peer("b", "x", "", 9e9), peer("b", "z", "", 1e9), // two that no type fits, and one from before the catalog
+	})
+	got := map[string]string{}
+	for _, u := range c.Uses() {
+		got[u.Namespace+"/"+u.Type] = fmt.Sprintf("%d %d %d %s", u.VMs, u.VCPUs, u.Memory>>30, catalog.Money(u.Price))
+	}
+	want := map[string]string{"a/small": "2 4 8 0.2", "b/free": "1 4 8 0", "b/": "5 80 160 0"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("uses (-want +got):\n%s", diff)
+	}
+	s := &stowage.VMCatalogStatus{}
+	c.Into(s)
+	if diff := cmp.Diff(&stowage.VMCatalogStatus{
+		VMs: 3, VCPUs: 8, Memory: "16Gi", PricePerHour: "0.2",
+		Types: []stowage.VMTypeStatus{{Name: "small", VMs: 2, VCPUs: 4, Memory: "8Gi", PricePerHour: "0.2"}, {Name: "free", VMs: 1, VCPUs: 4, Memory: "8Gi", PricePerHour: "0"}},
+		Unfit: &stowage.UnfitPods{Count: 2, Namespace: "b", Name: "x", Message: "the nearest type, free, lacks 5 CPU"},
+	}, s); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+func TestStanding(t *testing.T) {
+	all := []*catalog.Catalog{compiled("old", 1, "kata-remote"), compiled("new", 2), compiled("none", 3, "kata-remote"), compiled("other", 4, "runc")}
+	targets := []string{"kata-remote", "kata-other"}
+	for i, want := range []stowage.ConditionReason{stowage.ReasonCounted, stowage.ReasonCounted, stowage.ReasonSuperseded, stowage.ReasonNoTarget} {
+		if got, message := Standing(all, all[i], targets); got != want || message == "" {
+			t.Errorf("%s is %s, want %s: %s", all[i].Name, got, want, message)
+		}
+	}
+}
+
+// The VM of a pod is there once the kubelet has made the pod's sandbox, or a container has started.
+func TestMade(t *testing.T) {
+	at := metav1.NewTime(time.Unix(1000, 0))
+	condition := func(kind corev1.PodConditionType, status corev1.ConditionStatus) corev1.PodCondition {
+		return corev1.PodCondition{Type: kind, Status: status, LastTransitionTime: at}
+	}
+	running := corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}}}
+	creating := corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}
+	pulling := corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}}
+	for name, tc := range map[string]struct {
+		status corev1.PodStatus
+		made   bool
+	}{
+		"nothing yet":               {corev1.PodStatus{Phase: corev1.PodPending}, false},
+		"scheduled":                 {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{condition(corev1.PodScheduled, "True")}}, false},
+		"no sandbox":                {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{condition(corev1.PodReadyToStartContainers, "False")}, ContainerStatuses: []corev1.ContainerStatus{creating}}, false},
+		"a sandbox":                 {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{condition(corev1.PodReadyToStartContainers, "True")}, ContainerStatuses: []corev1.ContainerStatus{pulling}}, true},
+		"an init container runs":    {corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{running}, ContainerStatuses: []corev1.ContainerStatus{creating}}, true},
+		"a container has restarted": {corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 1}}}, true},
+		"it runs":                   {corev1.PodStatus{Phase: corev1.PodRunning}, true},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at}, Spec: corev1.PodSpec{NodeName: "n"}, Status: tc.status}
+		config := peerpod.DefaultConfig()
+		if got := PeerOf(&config, pod); got.Made.IsZero() == tc.made {
+			t.Errorf("%s: the VM is there: %t", name, !got.Made.IsZero())
+		}
+	}
+}
+
+// While no new pod gets a type, few are evicted.
+func TestUnproven(t *testing.T) {
+	now := time.Unix(1000, 0)
+	u, evicted := unproven{}, 0
+	for range 100 {
+		if u.mayEvict(now.Add(-time.Hour), now) {
+			u.note(now)
+			evicted++
+		}
+	}
+	if evicted != mostUnproven {
+		t.Errorf("%d pods are evicted", evicted)
+	}
+	if u.mayEvict(now, now.Add(tryUnproven-1)) || !u.mayEvict(now, now.Add(tryUnproven)) {
+		t.Error("the next eviction does not come after the wait")
+	}
+	if !u.mayEvict(now.Add(time.Second), now.Add(time.Second)) {
+		t.Error("a new pod with a type proves nothing")
+	}
+}
