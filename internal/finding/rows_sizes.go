@@ -167,7 +167,7 @@ var ofPeerPods = map[Reason]row{
 	TypesNotListed: {
 		means: "The program that makes VMs refuses types of a VMCatalog, because its own list lacks them.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("%d of its types are not in %s, so no VM of them is made: %s", f.Count, f.Other, f.Objects)
+			return fmt.Sprintf("%d type(s) of VMCatalog %s are not in %s, so no VM of them is made: %s", f.Count, f.Name, f.Other, f.Objects)
 		},
 		remedy:  always("add them to that list, and restart the program that makes VMs; or remove them from the catalog"),
 		example: Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Count: 1, Objects: "m5.large", Other: "PODVM_INSTANCE_TYPES of ConfigMap confidential-containers-system/peer-pods-cm"}},

@@ -318,16 +318,22 @@ func (c *comparison) vmsOf(p *plan) *VMChange {
 	if vms.Now+vms.Then == 0 {
 		return nil
 	}
-	vms.PriceNow, vms.PriceThen = prices(vms.priceNow, vms.priceThen)
+	vms.PriceNow, vms.PriceThen = prices(vms.Now, vms.Then, vms.priceNow, vms.priceThen)
 	return vms
 }
 
-// prices writes what VMs cost now and then, if that is known of some.
-func prices(now, then int64) (textNow, textThen string) {
+// prices writes what so many VMs cost now and then, or nothing where that is not known.
+func prices(vmsNow, vmsThen, now, then int64) (textNow, textThen string) {
 	if now+then == 0 {
 		return "", ""
 	}
-	return catalog.Money(now), catalog.Money(then)
+	if now > 0 || vmsNow == 0 {
+		textNow = catalog.Money(now)
+	}
+	if then > 0 || vmsThen == 0 {
+		textThen = catalog.Money(then)
+	}
+	return textNow, textThen
 }
 
 // sizeOf is the size of a VM, as far as its pod asks for one.

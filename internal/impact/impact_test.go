@@ -147,6 +147,16 @@ spec:
   - {name: spot, nodeSelector: {pool: spot}, weight: 80}
 `
 
+const catalogText = `
+apiVersion: stowage.dev/v1alpha1
+kind: VMCatalog
+metadata: {name: types}
+spec:
+  types:
+  - {name: small, vcpus: 2, memory: 4Gi, pricePerHour: "0.1"}
+  - {name: large, vcpus: 4, memory: 8Gi, pricePerHour: "0.2"}
+`
+
 // of returns the report on a change of the shop.
 func (s *shop) of(t *testing.T, change Change, manifests string, prices *Prices) (*Report, error) {
 	t.Helper()
@@ -185,6 +195,14 @@ func TestReport(t *testing.T) {
 		"more replicas":       {change: Change{Replicas: map[Name]int32{{Kind: "Deployment", Namespace: "shop", Name: "web"}: 40}}, manifests: policyText},
 		"sizes":               {manifests: sizes},
 		"more VMs":            {change: Change{Replicas: map[Name]int32{{Kind: "Deployment", Namespace: "shop", Name: "vm"}: 4}}},
+		"a catalog of VMs":    {manifests: catalogText},
+		"a cheaper VM": {manifests: strings.Replace(catalogText, "types:", "types:\n  - {name: cheap, vcpus: 2, memory: 4Gi, pricePerHour: '0.05'}", 1), shop: func(s *shop) {
+			o := &stowage.VMCatalog{}
+			if err := yaml.Unmarshal([]byte(catalogText), o); err != nil {
+				panic(err)
+			}
+			s.add(o)
+		}},
 		"a pool without room": {manifests: strings.Replace(policyText, "weight: 80}", "weight: 80, spill: {after: 1m}}", 1), change: Change{Exhausted: map[string]int64{"spot": 1}}},
 		"a node less":         {change: Change{Remove: []Name{{Kind: "Node", Name: "spot-1"}}}, manifests: policyText},
 		"a new workload": {manifests: policyText + `---

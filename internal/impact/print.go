@@ -138,8 +138,9 @@ func (r *Report) summary() string {
 	}
 	if v := r.VMs; v != nil {
 		fmt.Fprintf(&b, "\nPeer pods take %s instead of %d; the nodes may have %d.", plural(int(v.Then), "VM"), v.Now, v.Capacity)
-		if v.PriceThen != "" {
-			fmt.Fprintf(&b, " By their VMCatalogs, these VMs cost %s an hour instead of %s.", v.PriceThen, v.PriceNow)
+		if v.PriceNow+v.PriceThen != "" {
+			unknown := "an amount that is not known"
+			fmt.Fprintf(&b, " By their VMCatalogs, these VMs cost %s an hour instead of %s.", cmp.Or(v.PriceThen, unknown), cmp.Or(v.PriceNow, unknown))
 		}
 	}
 	if c.Drift > 0 {
@@ -255,11 +256,14 @@ func (v *VMChange) text() string {
 	if v.Size != "" {
 		text += " of " + v.Size
 	}
-	if v.Type != "" {
+	switch {
+	case v.Type != "":
 		text += ", type " + v.Type
+	case len(v.Types) > 0 && v.Then > 0:
+		text += ", of no type of a VMCatalog"
 	}
-	if v.PriceThen != "" {
-		text += fmt.Sprintf(", %s→%s an hour", v.PriceNow, v.PriceThen)
+	if v.PriceNow+v.PriceThen != "" {
+		text += fmt.Sprintf(", %s→%s an hour", cmp.Or(v.PriceNow, "?"), cmp.Or(v.PriceThen, "?"))
 	}
 	if o := v.Offer; o != nil && (v.changes() || o.Unfit != "") {
 		text += ". " + strings.Join(o.Sentences(), " ")

@@ -191,7 +191,14 @@ type VMChange struct {
 
 // changes reports whether there are VMs, and then not as many as now, or of another type.
 func (v *VMChange) changes() bool {
-	return v != nil && (v.Now != v.Then || v.Type != "" && v.Types[v.Type] != v.Now)
+	if v == nil || v.Now != v.Then {
+		return v != nil
+	}
+	typed := int64(0)
+	for _, n := range v.Types {
+		typed += n
+	}
+	return v.Type == "" && typed > 0 || v.Type != "" && v.Types[v.Type] != v.Now
 }
 
 // VMs are those of all nodes.

@@ -116,7 +116,7 @@ func (c *comparison) sum(plans []*plan, e *estimator) {
 	r.Cluster.NodesLacking, r.Cluster.NodesFreed = int64(len(e.lacking)), e.freed(nodeset.Set{})
 	if vms != (VMs{}) {
 		vms.Capacity = e.vmCapacity
-		vms.PriceNow, vms.PriceThen = prices(priceNow, priceThen)
+		vms.PriceNow, vms.PriceThen = prices(vms.Now, vms.Then, priceNow, priceThen)
 		r.VMs = &vms
 	}
 }

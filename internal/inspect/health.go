@@ -204,8 +204,8 @@ func (h *Health) text() string {
 		parts = append(parts, "leader "+h.Leader)
 	}
 	if h.Level != "" {
-		parts = append(parts, fmt.Sprintf("if it does not answer, pods are %s (%s)", map[Level]string{
-			LevelIgnore: "created unchanged", LevelFail: "refused", LevelGate: "created, and those with the gate wait for their seat",
+		parts = append(parts, fmt.Sprintf("pods are %s while no replica answers (%s)", map[Level]string{
+			LevelIgnore: "created unchanged", LevelFail: "refused", LevelGate: "created, and those with the gate wait for their seat,",
 		}[h.Level], h.Level))
 	}
 	if h.AuthorityUntil != nil {

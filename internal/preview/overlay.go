@@ -85,6 +85,7 @@ func (in *Inputs) Clone() *Inputs {
 	o.Workloads, o.PodDistributors, o.Nodes = slices.Clone(o.Workloads), slices.Clone(o.PodDistributors), slices.Clone(o.Nodes)
 	o.Policies = world.Policies{Namespaced: slices.Clone(o.Policies.Namespaced), Cluster: slices.Clone(o.Policies.Cluster)}
 	o.Templates, o.PoolStates, o.PriorityClasses = slices.Clone(o.Templates), slices.Clone(o.PoolStates), slices.Clone(o.PriorityClasses)
+	o.VMCatalogs = slices.Clone(o.VMCatalogs)
 	return &out
 }
 

@@ -46,7 +46,7 @@ func (n *tenant) golden(t *testing.T, name, got string) {
 	got = strings.ReplaceAll(got, n.Namespace, "NAMESPACE")
 	got = regexp.MustCompile(`\b(web|bad)-[a-z0-9]{6,10}(-[a-z0-9]{5})?\b`).ReplaceAllString(got, "$1-HASH")
 	got = regexp.MustCompile(`node (od|spot)[48]-[0-9]`).ReplaceAllString(got, "node NODE")
-	got = regexp.MustCompile(`(?m)^Stowage: leader \S+, if it does not answer, pods are created unchanged \(Ignore\), certificate authority valid until \S+$`).ReplaceAllString(got, "Stowage: HEALTH")
+	got = regexp.MustCompile(`(?m)^Stowage: leader \S+, pods are created unchanged while no replica answers \(Ignore\), certificate authority valid until \S+$`).ReplaceAllString(got, "Stowage: HEALTH")
 	got = regexp.MustCompile(`("?leader"?: |"?authorityUntil"?: |"?clientVersion"?: )"?[^",\n]+"?`).ReplaceAllString(got, "${1}X")
 	testkit.Golden(t, filepath.Join("testdata", name+".golden"), got)
 }

@@ -35,7 +35,7 @@ func twoTypes(closed ...stowage.ClosedVMType) []*catalog.Catalog {
 
 func featureWith(catalogs []*catalog.Catalog, err error) *Feature {
 	return &Feature{
-		Config: peerpod.DefaultConfig(), World: manifests.New(world.Objects{}), Tries: NewTries(clocktesting.NewFakePassiveClock(time.Now())),
+		Config: peerpod.DefaultConfig(), World: manifests.New(world.Objects{}), Tries: NewTries(clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))),
 		Catalogs: func(context.Context) ([]*catalog.Catalog, error) { return catalogs, err },
 	}
 }

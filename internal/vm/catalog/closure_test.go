@@ -163,7 +163,6 @@ type simulated struct {
 	object *stowage.VMCatalog
 	pods   []*simulatedPod
 	out    map[string]bool // types of which no VM can be made
-	made   map[string]time.Time
 	taken  map[Try]time.Time
 	moves  int
 	closed map[Key]bool // ever
