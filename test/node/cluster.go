@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
@@ -173,8 +174,9 @@ func (c *Cluster) startNode(ctx context.Context, n *Node, proxyMode string) erro
 	for name, content := range map[string]string{
 		"containerd.toml": n.containerdConfig(), "cni/bridge.conflist": n.cniConfig(),
 		"kube-proxy.yaml": n.proxyConfig(proxyMode),
+		"kata-remote":     n.kataRemote(), "refused": "",
 	} {
-		if err := os.WriteFile(n.file(name), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(n.file(name), []byte(content), 0o755); err != nil {
 			return err
 		}
 	}
@@ -271,7 +273,36 @@ state = "/run/containerd"
   # Peer pods run as if their VM were this node.
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-remote]
     runtime_type = "io.containerd.runc.v2"
-`, n.file("containerd"), pauseImage, cniPlugins, n.file("cni"))
+    pod_annotations = ["io.katacontainers.*"]
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-remote.options]
+      BinaryName = %q
+`, n.file("containerd"), pauseImage, cniPlugins, n.file("cni"), n.file("kata-remote"))
+}
+
+// kataRemote is a script that stands in for the runtime of peer pods, and the program that makes their VMs. It runs pods with runc, and refuses to make
+// the sandboxes of those whose type of VM the node refuses.
+func (n *Node) kataRemote() string {
+	return fmt.Sprintf(`#!/bin/sh
+before=
+for word; do
+  [ "$before" = --bundle ] && bundle=$word
+  before=$word
+done
+if [ -n "$bundle" ] && [ -s %[1]q ] && grep -qFf %[1]q "$bundle/config.json"; then
+  echo "no VM of this type can be made" >&2
+  exit 1
+fi
+exec runc "$@"
+`, n.file("refused"))
+}
+
+// Refuse has the node make no VM of a type. Without a name, it makes all.
+func (n *Node) Refuse(name string) error {
+	text := ""
+	if name != "" {
+		text = fmt.Sprintf("%q:%q\n", stowage.MachineTypeAnnotation, name)
+	}
+	return os.WriteFile(n.file("refused"), []byte(text), 0o644)
 }
 
 func (n *Node) cniConfig() string {

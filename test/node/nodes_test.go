@@ -23,6 +23,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
 )
@@ -43,6 +44,7 @@ func TestNodes(t *testing.T) {
 		{"resize in place", true, resizes},
 		{"restart one pod at a time", false, restarts},
 		{"VMs through restarts of a kubelet", false, advertises},
+		{"a VM that cannot be made", false, secondChoice},
 		{"adoption and rebalancing", false, adopts},
 		{"upgrade under load", false, upgrade},
 		{"one Deployment and two under load", false, parts},
@@ -281,6 +283,66 @@ func advertises(t *testing.T, n *suite.Tenant) {
 	suite.Must(t, cluster.StartKubelet(t.Context(), node, KubeletOptions{}))
 	hasVMs(10)
 	suite.Must(t, n.Delete(t.Context(), d))
+}
+
+// secondChoice has the nodes refuse the cheapest type of VM, as a cloud does that has none left. A kubelet then tries again and again to make the
+// sandbox of the pod, which stays in ContainerCreating.
+func secondChoice(t *testing.T, n *suite.Tenant) {
+	vmType := func(name, price string) stowage.VMType {
+		return stowage.VMType{Name: name, VCPUs: 2, Memory: resource.MustParse("4Gi"), PricePerHour: price}
+	}
+	catalog := &stowage.VMCatalog{ObjectMeta: metav1.ObjectMeta{Name: "nodes"}, Spec: stowage.VMCatalogSpec{FailAfter: "30s", Types: []stowage.VMType{vmType("cheap", "0.1"), vmType("dear", "0.2")}}}
+	suite.Must(t, n.Create(t.Context(), catalog))
+	suite.Eventually(t, "the catalog holds", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(catalog), catalog)
+		return catalog.Status.ObservedGeneration > 0, err
+	})
+	deploy := func(name string) *appsv1.Deployment {
+		d := n.Deployment(name, 2, nil)
+		holding(&d.Spec.Template, 1<<20)
+		d.Spec.Template.Spec.RuntimeClassName = new("kata-remote")
+		d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		suite.Must(t, n.Create(t.Context(), d))
+		return d
+	}
+	typesOf := func(app string) (types []string) {
+		pods, err := n.Pods(t.Context(), app)
+		suite.Must(t, err)
+		for i := range pods {
+			types = append(types, pods[i].Annotations[stowage.MachineTypeAnnotation])
+		}
+		return types
+	}
+	runs := deploy("runs")
+	before := n.Ready(t, "runs", 2)
+	for _, node := range cluster.Nodes {
+		suite.Must(t, node.Refuse("cheap"))
+		defer func() { suite.Must(t, node.Refuse("")) }()
+	}
+	waits := deploy("waits")
+	suite.EventuallyWithin(t, 2*time.Minute, "the pods run with the next type", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), "waits")
+		ready := 0
+		for i := range pods {
+			if podstatus.Ready(&pods[i]) {
+				ready++
+			}
+		}
+		return len(pods) == 2 && ready == 2, err
+	})
+	if got := typesOf("waits"); !slices.Equal(got, []string{"dear", "dear"}) {
+		t.Errorf("the pods have types %v", got)
+	}
+	if after := n.Ready(t, "runs", 2); after[0].UID != before[0].UID && after[0].UID != before[1].UID || !slices.Equal(typesOf("runs"), []string{"cheap", "cheap"}) {
+		t.Errorf("a pod that runs was replaced, or the types are %v", typesOf("runs"))
+	}
+	suite.Must(t, n.Get(t.Context(), client.ObjectKeyFromObject(catalog), catalog))
+	if len(catalog.Status.Closed) != 1 || catalog.Status.Closed[0].Type != "cheap" || catalog.Status.Closed[0].Namespace != n.Namespace {
+		t.Errorf("closed are %+v", catalog.Status.Closed)
+	}
+	for _, o := range []client.Object{runs, waits, catalog} {
+		suite.Must(t, n.Delete(t.Context(), o))
+	}
 }
 
 // stowageScale sets the number of replicas of the webhook and waits for them.

@@ -75,8 +75,6 @@ type View struct {
 	Now       time.Time
 	FailAfter time.Duration // 0 closes nothing
 	Pods      []Pod
-	// Refused are types of which somebody that is trusted says that no VM can be made now, with what was said.
-	Refused map[string]string
 }
 
 // Waits reports whether the VM of a pod is being made.
@@ -152,12 +150,9 @@ func Next(v View, closures []Closure, timing tries.Timing) []Closure {
 			}
 		}
 	}
-	// 2. All, where several namespaces show it, or somebody says it that is trusted.
+	// 2. All, where several namespaces show it.
 	for name, namespaces := range v.namespaces(next) {
 		v.closeForAll(next, name, fmt.Sprintf("pods of %d namespaces have waited for a VM for %s", namespaces, v.FailAfter), timing)
-	}
-	for name, said := range v.Refused {
-		v.closeForAll(next, name, said, timing)
 	}
 	return bounded(next)
 }
