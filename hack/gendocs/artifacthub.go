@@ -157,7 +157,8 @@ func hubKinds(config string) (crds []hubCRD, examples []map[string]any, err erro
 
 // words writes a kind as words: PodDistributor is a Pod Distributor.
 func words(kind string) string {
-	return strings.TrimSpace(regexp.MustCompile(`[A-Z][a-z]*`).ReplaceAllString(kind, " $0"))
+	apart := regexp.MustCompile(`([a-z])([A-Z])|([A-Z])([A-Z][a-z])`)
+	return apart.ReplaceAllString(kind, "$1$3 $2$4")
 }
 
 // hubChanges returns the entries of a version in the changelog, or those without a version before there is one.
