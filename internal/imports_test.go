@@ -44,7 +44,7 @@ func TestDecisionsImportNoClient(t *testing.T) {
 		"world", "world/manifests", "nodeset", "podpatch", "admission/pipeline", "admission/scope", "preview", "spread/policy", "spread/admit", "size/admit", "vm/admit", "nodefit", "autoscaler/karpenter", "autoscaler/clusterautoscaler",
 		"finding", "spread/sequence", "spread/layout", "spread/observed", "spread/division", "spread/ledger", "spread/placement", "spread/repair/planner", "spread/shortage/spill",
 		"size/sizing",
-		"vm/peerpod",
+		"vm/peerpod", "vm/catalog",
 	}
 	packages := list(t, "./...")
 	for _, name := range pure {
