@@ -149,12 +149,12 @@ var ofPeerPods = map[Reason]row{
 	VMTypeClosed: {
 		severity: Passing, means: "No VM of a type could be made, so new pods get the next cheapest type.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("type %s is closed%s; %s", f.Other, ifElse(f.In == "", "", " for namespace "+f.In), f.Text)
+			return fmt.Sprintf("no VM of type %s can be made%s: it is %s", f.Other, ifElse(f.In == "", "", " for namespace "+f.In), f.Text)
 		},
 		remedy: func(f *Finding) string {
 			return fmt.Sprintf("wait: Stowage tries it again; see the log of the program that makes VMs, and whether the cloud has %s and its quota allows it", f.Other)
 		},
-		example: Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Other: "m5.large", Text: "closed until 12:10:00 UTC: 3 pod(s) have waited for a VM for 5m0s"}},
+		example: Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Other: "m5.large", Text: "closed, and not tried again before 12:10:00 UTC: 3 pod(s) have waited for a VM for 5m0s"}},
 	},
 	NoVMType: {
 		means: "No type of a VMCatalog is large enough for a pod.",

@@ -302,10 +302,10 @@ func (c *comparison) vmsOf(p *plan) *VMChange {
 		if pod.machine == "" {
 			continue
 		}
-		if vms.Types == nil {
-			vms.Types = map[string]int64{}
+		if vms.TypesNow == nil {
+			vms.TypesNow = map[string]int64{}
 		}
-		vms.Types[pod.machine] += pod.vms
+		vms.TypesNow[pod.machine] += pod.vms
 		if of := catalog.For(c.catalogs, pod.class); of != nil {
 			if t := of.Type(pod.machine); t != nil {
 				vms.priceNow += t.Price.Micros() * pod.vms
@@ -313,7 +313,7 @@ func (c *comparison) vmsOf(p *plan) *VMChange {
 		}
 	}
 	if p.is != nil && p.is.vms > 0 {
-		vms.Then, vms.Size, vms.Type, vms.Offer, vms.priceThen = p.is.vms, sizeOf(p.is.vm), p.is.vm.Type, p.is.offer, p.is.vmPrice
+		vms.Then, vms.Size, vms.TypesThen, vms.Offer, vms.priceThen = p.is.vms, sizeOf(p.is.vm), p.is.vmTypes, p.is.offer, p.is.vmPrice
 	}
 	if vms.Now+vms.Then == 0 {
 		return nil

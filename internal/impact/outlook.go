@@ -60,6 +60,7 @@ type decided struct {
 	leftAlone string // why no pod gets a seat though there is a policy
 	vms       int64
 	vm        preview.VM
+	vmTypes   map[string]int64               // how many VMs of each type
 	vmPrice   int64                          // of all of its VMs in an hour, in millionths
 	offer     *catalog.Offer                 // what a VMCatalog has for its pods; nil if none is for their RuntimeClass
 	sizes     map[string]corev1.ResourceList // of a DaemonSet's pods, by node
@@ -155,6 +156,12 @@ func (d *decided) count(a *preview.Admitted, vmResource string) {
 	vm, vms := a.VM(vmResource)
 	if d.vms += vms; vms > 0 {
 		d.vm, d.offer = vm, a.Offer
+		if vm.Type != "" {
+			if d.vmTypes == nil {
+				d.vmTypes = map[string]int64{}
+			}
+			d.vmTypes[vm.Type] += vms
+		}
 		if price, err := catalog.ParsePrice(vm.PricePerHour); err == nil {
 			d.vmPrice += price.Micros() * vms
 		}
@@ -225,7 +232,7 @@ func alike(a, b *decided) bool {
 	if a.replicas != b.replicas || a.without.count != b.without.count || len(a.cells) != len(b.cells) || !sameShape(a.without.shape, b.without.shape) {
 		return false
 	}
-	if a.vms != b.vms || a.vm != b.vm {
+	if a.vms != b.vms || a.vm != b.vm || !maps.Equal(a.vmTypes, b.vmTypes) {
 		return false
 	}
 	return !a.divides() || sameRules(a, b) && sameCells(a, b)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -257,9 +258,9 @@ func (v *VMChange) text() string {
 		text += " of " + v.Size
 	}
 	switch {
-	case v.Type != "":
-		text += ", type " + v.Type
-	case len(v.Types) > 0 && v.Then > 0:
+	case len(v.TypesThen) > 0:
+		text += ", type " + strings.Join(slices.Sorted(maps.Keys(v.TypesThen)), " and ")
+	case len(v.TypesNow) > 0 && v.Then > 0:
 		text += ", of no type of a VMCatalog"
 	}
 	if v.PriceNow+v.PriceThen != "" {

@@ -2,6 +2,7 @@ package impact
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/stowage-dev/stowage/internal/finding"
@@ -177,9 +178,9 @@ type VMChange struct {
 	Now  int64  `json:"now"`
 	Then int64  `json:"then"`
 	Size string `json:"size,omitempty"`
-	// Type is the type of VM that new pods get from a VMCatalog, and Types how many VMs of each type there are now.
-	Type  string           `json:"type,omitempty"`
-	Types map[string]int64 `json:"types,omitempty"`
+	// TypesNow and TypesThen are how many VMs of each type there are, and will be.
+	TypesNow  map[string]int64 `json:"typesNow,omitempty"`
+	TypesThen map[string]int64 `json:"typesThen,omitempty"`
 	// PriceNow and PriceThen are what the VMs cost in an hour, by the catalogs before and after the change.
 	PriceNow  string `json:"priceNow,omitempty"`
 	PriceThen string `json:"priceThen,omitempty"`
@@ -191,14 +192,7 @@ type VMChange struct {
 
 // changes reports whether there are VMs, and then not as many as now, or of another type.
 func (v *VMChange) changes() bool {
-	if v == nil || v.Now != v.Then {
-		return v != nil
-	}
-	typed := int64(0)
-	for _, n := range v.Types {
-		typed += n
-	}
-	return v.Type == "" && typed > 0 || v.Type != "" && v.Types[v.Type] != v.Now
+	return v != nil && (v.Now != v.Then || !maps.Equal(v.TypesNow, v.TypesThen))
 }
 
 // VMs are those of all nodes.

@@ -5,13 +5,10 @@ package vm
 import (
 	"cmp"
 	"context"
-	"errors"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/capability"
@@ -33,14 +30,6 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*capability.Capab
 	c := &capability.Capability{
 		Feature: &admit.Feature{Config: o.Feature.Config, World: h.World, Catalogs: catalogs.All, Tries: admit.NewTries(h.Clock)},
 		Runs:    []func(context.Context) error{follow},
-	}
-	if h.Admits {
-		c.Checks = map[string]healthz.Checker{"catalogs": func(*http.Request) error {
-			if !catalogs.Synced() {
-				return errors.New("the VMCatalogs are not listed yet")
-			}
-			return nil
-		}}
 	}
 	if !h.Controls {
 		return c, nil

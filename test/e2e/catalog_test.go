@@ -108,7 +108,7 @@ func TestVMTypes(t *testing.T) {
 	}
 	// What people see of a pod with a type.
 	shown := n.create(t, typed("shown").Container("a", "", "cpu=2,memory=6Gi"))
-	out, _, _ := command(t, cluster, "explain", shown.Name, "-n", n.Namespace)
+	out, _, _ := command(t, cluster, "explain", "pod", shown.Name, "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass)
 	for _, want := range []string{
 		"Its type is zonal, at 0.12 an hour.",
 		"these fit 2 CPU, 6Gi of memory, the cheapest first: zonal (2 vCPUs, 8Gi, 0.12 an hour), memory (2 vCPUs, 16Gi, 0.15 an hour), large (8 vCPUs, 16Gi, 0.4 an hour), gpu (8 vCPUs, 32Gi, 1 GPU, 3 an hour), and 1 more.",
@@ -118,7 +118,7 @@ func TestVMTypes(t *testing.T) {
 		}
 	}
 	eventually(t, "status counts the VM", func() (bool, error) {
-		out, _, _ = command(t, cluster, "status", "-n", n.Namespace)
+		out, _, _ = command(t, cluster, "status", "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass)
 		return strings.Contains(out, n.Namespace+"  zonal  1    2      8Gi     0.12"), nil
 	})
 	eventually(t, "the catalog holds", func() (bool, error) {
@@ -231,7 +231,7 @@ func TestVMTypeCloses(t *testing.T) {
 	must(t, n.Get(t.Context(), client.ObjectKeyFromObject(bare), bare))
 	must(t, n.Delete(t.Context(), ignoring, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	must(t, cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o))
-	if out, _, _ := command(t, cluster, "status", "-n", n.Namespace); !strings.Contains(out, "type cheap is closed for namespace "+n.Namespace) {
+	if out, _, _ := command(t, cluster, "status", "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass); !strings.Contains(out, "no VM of type cheap can be made for namespace "+n.Namespace) {
 		t.Errorf("status does not say that the type is closed:\n%s", out)
 	}
 	if len(o.Status.Closed) != 1 || o.Status.Closed[0].Type != "cheap" || o.Status.Closed[0].Namespace != n.Namespace {

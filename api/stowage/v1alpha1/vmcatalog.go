@@ -86,7 +86,7 @@ type VMType struct {
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^[0-9]*[1-9][0-9]*([.][0-9]+)?([kMGTPE]|[KMGTPE]i)?$')",message="memory is a quantity above 0, such as 8Gi"
+	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^([0-9]*[1-9][0-9]*([.][0-9]+)?|[0-9]*[.][0-9]*[1-9][0-9]*)([kMGTPE]|[KMGTPE]i)?$')",message="memory is a quantity above 0, such as 8Gi"
 	Memory resource.Quantity `json:"memory"`
 	// GPUs is how many GPUs a VM of the type has. Without it, none.
 	//

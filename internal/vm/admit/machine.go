@@ -44,6 +44,9 @@ func (c chooser) Choose(need *catalog.Need) (t *catalog.Type, warnings []string)
 	return choice.Type, nil
 }
 
+// Closed implements [peerpod.Chooser].
+func (c chooser) Closed(name string) bool { return c.IsClosed(name, c.namespace) }
+
 // chooser returns what chooses the type of VM of a pod, or nil if no catalog is for its RuntimeClass. Where the catalogs cannot be read, there
 // are none.
 func (f *Feature) chooser(ctx context.Context, req *feature.Request) (peerpod.Chooser, []string) {
@@ -65,8 +68,8 @@ func (f *Feature) chooser(ctx context.Context, req *feature.Request) (peerpod.Ch
 	return c, nil
 }
 
-// Tries gives types that are closed to single pods, which try whether VMs of them can be made again. Each replica gives one for each try: so a
-// try takes as many pods as there are replicas, at most.
+// Tries gives types that are closed to single pods, which try whether VMs of them can be made again. Each replica gives a type to one pod of each
+// namespace for each try: so a try takes as many pods of a namespace as there are replicas, at most.
 type Tries struct {
 	clock clock.PassiveClock
 
@@ -81,8 +84,8 @@ type triedType struct {
 
 type given struct{ since, at time.Time }
 
-// mostTries is how many types are remembered: more than can be closed.
-const mostTries = 2000
+// mostTries is how many tries are remembered. Beyond that all are forgotten, and a few more pods try.
+const mostTries = 10000
 
 // NewTries returns what gives types to single pods.
 func NewTries(c clock.PassiveClock) *Tries {

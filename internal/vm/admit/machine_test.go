@@ -65,13 +65,27 @@ func TestSecondPass(t *testing.T) {
 		t.Fatalf("the pod gets type %q", got)
 	}
 	closed := twoTypes(stowage.ClosedVMType{Type: "small", Phase: stowage.VMTypeClosed})
+	trying := twoTypes(stowage.ClosedVMType{Type: "small", Phase: stowage.VMTypeTrying})
 	for name, f := range map[string]*Feature{
-		"the same catalog": featureWith(twoTypes(), nil), "its type is closed": featureWith(closed, nil), "no catalog": featureWith(nil, nil), "none that can be read": featureWith(nil, errors.New("no answer")),
+		"the same catalog": featureWith(twoTypes(), nil), "its type is tried": featureWith(trying, nil), "no catalog": featureWith(nil, nil), "none that can be read": featureWith(nil, errors.New("no answer")),
 	} {
 		again := decide(t, f, first.Pod, nil)
 		if patch := podpatch.Diff(first.Pod, again.Pod); len(patch) > 0 {
 			t.Errorf("%s: the second pass changes %v", name, patch)
 		}
+	}
+	if got := typeOf(decide(t, featureWith(closed, nil), first.Pod, nil)); got != "large" { // a copy, in a template that Stowage does not know
+		t.Errorf("with its type closed, the pod gets type %q", got)
+	}
+	elsewhere := first.Pod.Clone()
+	elsewhere.Metadata.Annotations[stowage.DefaultVCPUsAnnotation] = "5" // by another webhook
+	if got := typeOf(decide(t, featureWith(twoTypes(), nil), elsewhere, nil)); got != "large" {
+		t.Errorf("with other vCPUs, the pod gets type %q", got)
+	}
+	withModel := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "", "cpu=2,memory=2Gi").Annotation(stowage.GPUModelAnnotation, "l4").View(t)
+	once := decide(t, featureWith(twoTypes(), nil), withModel, nil)
+	if patch := podpatch.Diff(once.Pod, decide(t, featureWith(nil, errors.New("no answer")), once.Pod, nil).Pod); typeOf(once) != "small" || len(patch) > 0 {
+		t.Errorf("with a model, the pod gets type %q, and the second pass changes %v", typeOf(once), patch)
 	}
 	injected := first.Pod.Clone()
 	injected.Spec.Containers = append(injected.Spec.Containers, podpatch.Container{Name: "sidecar", Resources: &podpatch.Resources{Limits: podpatch.ResourceList{"cpu": "1"}}})

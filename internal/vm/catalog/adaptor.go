@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -19,8 +20,8 @@ var AdaptorKeys = map[string]struct{ Default, List string }{
 func AdaptorTypes(data map[string]string) (names []string, key string) {
 	of, known := AdaptorKeys[data["CLOUD_PROVIDER"]]
 	if !known {
-		for _, keys := range AdaptorKeys { // a ConfigMap of another making may leave out the provider
-			if data[keys.List] != "" {
+		for _, provider := range slices.Sorted(maps.Keys(AdaptorKeys)) { // a ConfigMap of another making may leave it out
+			if keys := AdaptorKeys[provider]; !known && data[keys.List] != "" {
 				of, known = keys, true
 			}
 		}

@@ -3,7 +3,7 @@
 // The package is pure. A catalog is compiled once for each of its versions and does not change after that. It promises that
 //   - the type is the cheapest that fits, then the one with the fewest vCPUs, the least memory, and the first name;
 //   - a type that is closed is chosen only by a pod that has no other type, or to try the type again;
-//   - what is seen of the pods of one namespace closes a type for that namespace alone.
+//   - what is seen of the pods of one namespace closes and opens a type for that namespace alone.
 package catalog
 
 import (
@@ -45,12 +45,17 @@ type Need struct {
 // Nothing reports whether the pod asks for nothing. Such a pod has the default type of the program that makes VMs.
 func (n *Need) Nothing() bool { return n.NanoCPU <= 0 && n.MilliMemory <= 0 && n.GPUs <= 0 }
 
+// String writes the need in a line, for comparing.
+func (n *Need) String() string {
+	return fmt.Sprintf("%d %d %d %q %q", n.NanoCPU, n.MilliMemory, n.GPUs, n.Model, n.Zone)
+}
+
 // Catalog is the types of VMs that pods of some RuntimeClasses may have.
 type Catalog struct {
-	Name       string
-	UID        types.UID
-	Generation int64
-	Created    time.Time
+	Name    string
+	UID     types.UID
+	Version string // of the object, as the API server counts its writes
+	Created time.Time
 	// FailAfter is how long a VM may take to be made; 0 is for ever.
 	FailAfter time.Duration
 
@@ -63,7 +68,7 @@ type Catalog struct {
 // Compile returns the catalog of an object.
 func Compile(o *stowage.VMCatalog) *Catalog {
 	c := &Catalog{
-		Name: o.Name, UID: o.UID, Generation: o.Generation, Created: o.CreationTimestamp.Time, classes: o.Spec.RuntimeClasses,
+		Name: o.Name, UID: o.UID, Version: o.ResourceVersion, Created: o.CreationTimestamp.Time, classes: o.Spec.RuntimeClasses,
 		byName: make(map[string]int, len(o.Spec.Types)), closed: map[Key]*Closure{},
 	}
 	c.FailAfter, _ = time.ParseDuration(o.Spec.FailAfter) // the kind's schema has checked it
@@ -119,9 +124,6 @@ func (c *Catalog) Type(name string) *Type {
 	return nil
 }
 
-// Len returns how many types the catalog has.
-func (c *Catalog) Len() int { return len(c.types) }
-
 // fits reports whether a VM of the type has what a pod asks for.
 func (t *Type) fits(n *Need) bool {
 	return t.nanoCPU >= n.NanoCPU && t.milliMemory >= n.MilliMemory && t.isFor(n)
@@ -142,9 +144,9 @@ func (c *Catalog) Fitting(n *Need) (fitting []*Type) {
 	return fitting
 }
 
-// Try is a type that is closed, and that the next pod gets to find out whether VMs of it can be made again.
+// Try is a type that is closed, and that the next pod of a namespace gets to find out whether VMs of it can be made again.
 type Try struct {
-	Key   Key
+	Key
 	Since time.Time // when that began
 }
 
@@ -155,8 +157,6 @@ type Choice struct {
 	Closed []*Type
 	// Anyway says that Type is closed, too, as are all that fit.
 	Anyway bool
-	// Tries says that the pod tries a type that is closed.
-	Tries bool
 }
 
 // Choose returns the type that a pod of a namespace gets. Take is asked whether the pod is the one that tries a type which is closed; nil
@@ -168,9 +168,8 @@ func (c *Catalog) Choose(n *Need, namespace string, take func(Try) bool) (choice
 			continue
 		}
 		closure := c.closure(t.Name, namespace)
-		tries := closure != nil && closure.Phase == Trying && take != nil && take(Try{closure.Key, closure.Since})
-		if closure == nil || tries {
-			choice.Type, choice.Tries = t, tries
+		if closure == nil || closure.Phase == Trying && take != nil && take(Try{Key{t.Name, namespace}, closure.Since}) {
+			choice.Type = t
 			return choice
 		}
 		choice.Closed = append(choice.Closed, t)
@@ -189,8 +188,11 @@ func (c *Catalog) closure(name, namespace string) *Closure {
 	return c.closed[Key{name, namespace}]
 }
 
-// Closure returns what closes a type for a namespace, or nil.
-func (c *Catalog) Closure(name, namespace string) *Closure { return c.closure(name, namespace) }
+// IsClosed reports whether no new pod of a namespace gets a type, also to try it.
+func (c *Catalog) IsClosed(name, namespace string) bool {
+	closure := c.closure(name, namespace)
+	return closure != nil && closure.Phase == Closed
+}
 
 // Closures returns what closes types, in no order.
 func (c *Catalog) Closures() (all []Closure) {
@@ -276,7 +278,8 @@ func plural(n int64) string {
 
 // Memory writes an amount of memory, in whole MiB or GiB.
 func Memory(bytes int64) string {
-	return resource.NewQuantity((bytes/(1<<20)+min(1, bytes%(1<<20)))<<20, resource.BinarySI).String()
+	mebibytes := bytes/(1<<20) + min(1, bytes%(1<<20))
+	return resource.NewQuantity(min(mebibytes, math.MaxInt64>>20)<<20, resource.BinarySI).String()
 }
 
 // For returns the catalog for a RuntimeClass: of those that name it, the first. Catalogs are in the order of [Compare].

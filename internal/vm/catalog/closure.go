@@ -53,7 +53,7 @@ const (
 	enoughNamespaces = 3
 )
 
-// Pod is a peer pod with a node and a type that Stowage chose.
+// Pod is a peer pod with a node and a type.
 type Pod struct {
 	Namespace, Type string
 	// Began is when the pod got its node: from then on its VM is made.
@@ -86,37 +86,44 @@ func (v *View) Waits() bool {
 type seen struct {
 	waiting int // pods whose VM is being made
 	ripe    int // of these, those that have waited too long
-	// began is when the last of those that are ripe got its node.
-	began time.Time
+	// began is when the last of those that are ripe got its node, and made when the last VM was made.
+	began, made time.Time
 }
 
 // enough reports whether so many pods have waited too long that no VM of the type can be made.
 func (s *seen) enough() bool { return s.ripe > 0 && s.ripe >= min(enoughPods, s.waiting) }
 
-// look sums up the pods by type and namespace, and when the last VMs were made: by type, under a [Key] without a namespace; of each namespace, under
-// one without a type; and of all, under neither.
-func (v *View) look() (of map[Key]*seen, made map[Key]time.Time) {
-	of, made = map[Key]*seen{}, map[Key]time.Time{}
+// sight is what the pods show, by type and namespace. Made is when the last VM of whatever type was made, by namespace, and waits are the namespaces
+// with pods whose VM is being made.
+type sight struct {
+	*View
+	of    map[Key]*seen
+	made  map[string]time.Time
+	waits map[string]bool
+}
+
+func (v *View) look() *sight {
+	s := &sight{View: v, of: map[Key]*seen{}, made: map[string]time.Time{}, waits: map[string]bool{}}
 	for i := range v.Pods {
 		p := &v.Pods[i]
-		s := of[Key{p.Type, p.Namespace}]
-		if s == nil {
-			s = &seen{}
-			of[Key{p.Type, p.Namespace}] = s
+		of := s.of[Key{p.Type, p.Namespace}]
+		if of == nil {
+			of = &seen{}
+			s.of[Key{p.Type, p.Namespace}] = of
 		}
 		if !p.Made.IsZero() {
-			for _, key := range []Key{{Type: p.Type}, {Namespace: p.Namespace}, {}} {
-				made[key] = latest(made[key], p.Made)
-			}
+			of.made = latest(of.made, p.Made)
+			s.made[p.Namespace] = latest(s.made[p.Namespace], p.Made)
 			continue
 		}
-		s.waiting++
+		s.waits[p.Namespace] = true
+		of.waiting++
 		if p.waits(v.Now) >= v.FailAfter {
-			s.ripe++
-			s.began = latest(s.began, p.Began)
+			of.ripe++
+			of.began = latest(of.began, p.Began)
 		}
 	}
-	return of, made
+	return s
 }
 
 func latest(a, b time.Time) time.Time {
@@ -128,95 +135,143 @@ func latest(a, b time.Time) time.Time {
 
 // Next returns what closes types from now on. It is to be stored before a pod is evicted for it: see [Catalog.Moves].
 //
-// A type of which a VM was made lately, for whomever, is not closed: the pods that wait have another reason. A tenant can make pods wait, but
-// no VM appear.
-func Next(v View, closures []Closure, timing tries.Timing) []Closure {
+// A tenant can make pods wait, with a ConfigMap that is missing, and can write the type of pods that run. So what the pods of a namespace show,
+// either way, decides about that namespace alone; about all, only what more namespaces show than show the opposite.
+func (c *Catalog) Next(v View, timing tries.Timing) []Closure {
 	if v.FailAfter <= 0 {
 		return nil
 	}
-	of, made := v.look()
+	s := v.look()
 	next := map[Key]*Closure{}
-	for _, c := range closures {
-		if c.step(&v, of, made, timing); c.Phase != "" {
-			next[c.Key] = &c
+	for _, closure := range c.Closures() {
+		if c.Type(closure.Type) == nil { // it was taken out of the catalog
+			continue
+		}
+		if closure.step(s, timing); closure.Phase != "" {
+			next[closure.Key] = &closure
 		}
 	}
-	// 1. A namespace whose pods have waited.
-	for key, s := range of {
-		if next[key] == nil && next[Key{Type: key.Type}] == nil && s.enough() && v.Now.Sub(made[Key{Type: key.Type}]) >= v.FailAfter {
+	// 1. A namespace whose pods have waited, and got no VM of the type meanwhile.
+	for key, of := range s.of {
+		if next[key] == nil && next[Key{Type: key.Type}] == nil && c.Type(key.Type) != nil && of.enough() && v.Now.Sub(of.made) >= v.FailAfter {
 			next[key] = &Closure{
 				Key: key, Phase: Closed, Since: v.Now, Next: v.Now.Add(timing.First), Waited: v.Now,
-				Why: fmt.Sprintf("%d pod(s) have waited for a VM for %s", s.ripe, v.FailAfter),
+				Why: fmt.Sprintf("%d pod(s) have waited for a VM for %s", of.ripe, v.FailAfter),
 			}
 		}
 	}
-	// 2. All, where several namespaces show it.
-	for name, namespaces := range v.namespaces(next) {
-		v.closeForAll(next, name, fmt.Sprintf("pods of %d namespaces have waited for a VM for %s", namespaces, v.FailAfter), timing)
+	// 2. All, where several namespaces show it, and more than have got a VM.
+	for name, bad := range s.closedNamespaces(next) {
+		if bad >= enoughNamespaces && bad > s.goodNamespaces(name) {
+			s.closeForAll(next, name, fmt.Sprintf("pods of %d namespaces have waited for a VM for %s", bad, v.FailAfter), timing)
+		}
 	}
 	return bounded(next)
 }
 
 // step takes what closes a type from phase to phase. Without a phase, the type is as any other.
 //
-// A try takes the next pod, which may be the successor of one that has waited in vain for another type. So the type is tried only once those have
-// found a VM, of whatever type; or, where none is made at all, after a long time.
-func (c *Closure) step(v *View, of map[Key]*seen, made map[Key]time.Time, timing tries.Timing) {
-	s := c.seenOf(of)
-	if s.ripe > 0 {
-		c.Waited = v.Now
+// A try takes the next pod, which may be the successor of one that has waited in vain for another type. So the type is tried only once VMs of
+// other types are made; or, where none is, after a long time.
+func (c *Closure) step(s *sight, timing tries.Timing) {
+	found, failed, waits := c.tried(s)
+	if waits {
+		c.Waited = s.Now
 	}
 	switch {
-	case made[Key{Type: c.Type}].After(c.Since): // in whatever namespace
+	case c.Phase == Closed && !s.Now.Before(c.Next) && (c.othersFound(s) || s.Now.Sub(c.Next) >= timing.Last):
+		c.Phase, c.Since = Trying, s.Now
+	case c.opens(found, failed, s):
 		c.Phase = ""
-	case c.Phase == Trying && v.Now.Sub(latest(c.Since, c.Waited)) >= timing.Forget: // no pod tries it
-		c.Phase = ""
-	case c.Phase == Closed && !v.Now.Before(c.Next) && (made[Key{Namespace: c.Namespace}].After(c.Since) || v.Now.Sub(c.Next) >= timing.Last):
-		c.Phase, c.Since = Trying, v.Now
-	case c.Phase == Trying && s.ripe > 0 && s.began.After(c.Since):
+	case c.Phase == Trying && failed > 0 && failed >= found:
 		c.Tries++
-		c.Phase, c.Since, c.Next = Closed, v.Now, v.Now.Add(timing.After(c.Tries))
+		c.Phase, c.Since, c.Next = Closed, s.Now, s.Now.Add(timing.After(c.Tries))
+	case c.Phase == Trying && s.Now.Sub(latest(c.Since, c.Waited)) >= timing.Forget: // no pod tries it
+		c.Phase = ""
 	}
 }
 
-// seenOf sums up the pods that what closes a type is about.
-func (c *Closure) seenOf(of map[Key]*seen) (sum seen) {
+// othersFound reports whether the pods that were moved have VMs, of whatever type: the namespace has got one since or, for all, more namespaces have
+// than have pods that wait.
+func (c *Closure) othersFound(s *sight) bool {
 	if c.Namespace != "" {
-		if s := of[c.Key]; s != nil {
-			return *s
-		}
-		return sum
+		return s.made[c.Namespace].After(c.Since)
 	}
-	for key, s := range of {
-		if key.Type == c.Type {
-			sum.ripe += s.ripe
-			sum.began = latest(sum.began, s.began)
+	found, wait := 0, 0
+	for _, at := range s.made {
+		if at.After(c.Since) {
+			found++
 		}
 	}
-	return sum
+	for namespace := range s.waits {
+		if !s.made[namespace].After(c.Since) {
+			wait++
+		}
+	}
+	return found > wait
 }
 
-// namespaces returns the types that are closed for enough namespaces, whose pods have waited within [View.FailAfter].
-func (v *View) namespaces(closures map[Key]*Closure) map[string]int {
+// opens reports whether VMs of the type can be made again. For a namespace, one VM says so, whether a pod tried it or had waited all the time. For
+// all, more namespaces must have got one in a try than have failed, once each try had its time; or several.
+func (c *Closure) opens(found, failed int, s *sight) bool {
+	if c.Namespace != "" {
+		return found > 0
+	}
+	return c.Phase == Trying && found > failed && (found >= enoughNamespaces || s.Now.Sub(c.Since) >= s.FailAfter)
+}
+
+// tried counts the namespaces that have got a VM of the type since the phase began, and those where a pod that began since then has waited too
+// long. Waits is whether a pod has waited too long at all.
+func (c *Closure) tried(s *sight) (found, failed int, waits bool) {
+	count := func(of *seen) {
+		waits = waits || of.ripe > 0
+		switch {
+		case of.made.After(c.Since):
+			found++
+		case of.ripe > 0 && of.began.After(c.Since):
+			failed++
+		}
+	}
+	if c.Namespace != "" {
+		if of := s.of[c.Key]; of != nil {
+			count(of)
+		}
+		return found, failed, waits
+	}
+	for key, of := range s.of {
+		if key.Type == c.Type {
+			count(of)
+		}
+	}
+	return found, failed, waits
+}
+
+// closedNamespaces counts, by type, the namespaces for which it is closed, and whose pods have waited within [View.FailAfter].
+func (s *sight) closedNamespaces(closures map[Key]*Closure) map[string]int {
 	count := map[string]int{}
 	for key, c := range closures {
-		if key.Namespace != "" && v.Now.Sub(c.Waited) < v.FailAfter {
+		if key.Namespace != "" && s.Now.Sub(c.Waited) < s.FailAfter {
 			count[key.Type]++
-		}
-	}
-	for name, n := range count {
-		if n < enoughNamespaces {
-			delete(count, name)
 		}
 	}
 	return count
 }
 
+// goodNamespaces counts the namespaces that have got a VM of a type within [View.FailAfter].
+func (s *sight) goodNamespaces(name string) (n int) {
+	for key, of := range s.of {
+		if key.Type == name && !of.made.IsZero() && s.Now.Sub(of.made) < s.FailAfter {
+			n++
+		}
+	}
+	return n
+}
+
 // closeForAll closes a type for all namespaces.
-func (v *View) closeForAll(closures map[Key]*Closure, name, why string, timing tries.Timing) {
+func (s *sight) closeForAll(closures map[Key]*Closure, name, why string, timing tries.Timing) {
 	all := Key{Type: name}
 	if closures[all] == nil {
-		closures[all] = &Closure{Key: all, Phase: Closed, Since: v.Now, Next: v.Now.Add(timing.First), Waited: v.Now, Why: why}
+		closures[all] = &Closure{Key: all, Phase: Closed, Since: s.Now, Next: s.Now.Add(timing.First), Waited: s.Now, Why: why}
 	}
 	for key := range closures { // those of the namespaces say no more
 		if key.Type == name && key.Namespace != "" {
@@ -225,7 +280,8 @@ func (v *View) closeForAll(closures map[Key]*Closure, name, why string, timing t
 	}
 }
 
-// bounded returns what is kept, sorted: all that holds for all, and of each namespace so much that no tenant takes the place of others.
+// bounded returns what is kept, sorted: all that holds for all, which is of types of the catalog alone; and of each namespace so much that no tenant
+// takes the place of others.
 func bounded(closures map[Key]*Closure) (kept []Closure) {
 	for _, c := range closures {
 		kept = append(kept, *c)

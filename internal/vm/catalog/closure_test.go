@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,22 @@ func waiting(n int, namespace, name string, now time.Time, waits time.Duration) 
 	return pods
 }
 
+// next is [Catalog.Next] of a catalog that has all types of the pods and the closures.
+func next(v View, closures []Closure) []Closure {
+	o, names := &stowage.VMCatalog{}, map[string]bool{}
+	for i := range v.Pods {
+		names[v.Pods[i].Type] = true
+	}
+	for i := range closures {
+		names[closures[i].Type] = true
+		o.Status.Closed = append(o.Status.Closed, closures[i].Status())
+	}
+	for name := range names {
+		o.Spec.Types = append(o.Spec.Types, stowage.VMType{Name: name, VCPUs: 1, Memory: resource.MustParse("1Gi")})
+	}
+	return Compile(o).Next(v, tries.Default())
+}
+
 func keys(closures []Closure) string {
 	var out []string
 	for _, c := range closures {
@@ -37,9 +54,10 @@ func keys(closures []Closure) string {
 }
 
 func TestWhatCloses(t *testing.T) {
-	made := Pod{Namespace: "other", Type: "a", Began: start.Add(-time.Hour), Made: start.Add(-time.Minute)}
-	madeLongAgo := made
-	madeLongAgo.Made = start.Add(-failAfter)
+	made := func(namespace string, ago time.Duration) Pod {
+		return Pod{Namespace: namespace, Type: "a", Began: start.Add(-time.Hour), Made: start.Add(-ago)}
+	}
+	three := append(append(waiting(1, "x", "a", start, failAfter), waiting(1, "y", "a", start, failAfter)...), waiting(1, "z", "a", start, failAfter)...)
 	for _, tc := range []struct {
 		name string
 		pods []Pod
@@ -49,19 +67,22 @@ func TestWhatCloses(t *testing.T) {
 		{"one that has not waited long enough", waiting(1, "ns", "a", start, failAfter-time.Second), ""},
 		{"one of three that wait", append(waiting(1, "ns", "a", start, failAfter), waiting(2, "ns", "a", start, time.Minute)...), ""},
 		{"three of many", append(waiting(3, "ns", "a", start, failAfter), waiting(20, "ns", "a", start, time.Minute)...), "ns/a/Closed"},
-		{"a VM was made meanwhile, for somebody else", append(waiting(5, "ns", "a", start, failAfter), made), ""},
-		{"the last VM was made long ago", append(waiting(5, "ns", "a", start, failAfter), madeLongAgo), "ns/a/Closed"},
-		{"a VM of another type was made", append(waiting(1, "ns", "b", start, failAfter), made), "ns/b/Closed"},
+		{"a VM was made meanwhile", append(waiting(5, "ns", "a", start, failAfter), made("ns", time.Minute)), ""},
+		{"a VM was made for somebody else, as it seems", append(waiting(5, "ns", "a", start, failAfter), made("other", time.Minute)), "ns/a/Closed"},
+		{"the last VM was made long ago", append(waiting(5, "ns", "a", start, failAfter), made("ns", failAfter)), "ns/a/Closed"},
+		{"a VM of another type was made", append(waiting(1, "ns", "b", start, failAfter), made("ns", time.Minute)), "ns/b/Closed"},
 		{"two namespaces", append(waiting(1, "x", "a", start, failAfter), waiting(1, "y", "a", start, failAfter)...), "x/a/Closed y/a/Closed"},
-		{"three namespaces", append(append(waiting(1, "x", "a", start, failAfter), waiting(1, "y", "a", start, failAfter)...), waiting(1, "z", "a", start, failAfter)...), "/a/Closed"},
+		{"three namespaces", three, "/a/Closed"},
+		{"three namespaces, and two others with VMs", append(slices.Clone(three), made("p", time.Minute), made("q", time.Minute)), "/a/Closed"},
+		{"three namespaces, and three others with VMs", append(slices.Clone(three), made("p", time.Minute), made("q", time.Minute), made("r", time.Minute)), "x/a/Closed y/a/Closed z/a/Closed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			v := View{Now: start, FailAfter: failAfter, Pods: tc.pods}
-			if got := keys(Next(v, nil, tries.Default())); got != tc.want {
+			if got := keys(next(v, nil)); got != tc.want {
 				t.Errorf("closed are %q, want %q", got, tc.want)
 			}
 			v.FailAfter = 0
-			if got := Next(v, nil, tries.Default()); got != nil {
+			if got := next(v, nil); got != nil {
 				t.Errorf("with failAfter 0, closed are %v", got)
 			}
 		})
@@ -74,7 +95,7 @@ func TestPhases(t *testing.T) {
 	now := start
 	look := func(closures []Closure, pods ...Pod) []Closure {
 		works := Pod{Namespace: "ns", Type: "works", Began: now.Add(-time.Hour), Made: now}
-		return Next(View{Now: now, FailAfter: failAfter, Pods: append(pods, works)}, closures, timing)
+		return next(View{Now: now, FailAfter: failAfter, Pods: append(pods, works)}, closures)
 	}
 	closures := look(nil, waiting(1, "ns", "a", now, failAfter)...)
 	wait := timing.First
@@ -105,8 +126,11 @@ func TestPhases(t *testing.T) {
 			t.Fatalf("try %d: the next wait is %s", try, wait)
 		}
 	}
-	// A VM opens the type at once, whoever it is for.
-	if got := look(closures, Pod{Namespace: "other", Type: "a", Began: now, Made: now.Add(time.Second)}); len(got) != 0 {
+	// A VM opens the type at once, if it is of the same namespace.
+	if got := look(closures, Pod{Namespace: "other", Type: "a", Began: now, Made: now.Add(time.Second)}); keys(got) != "ns/a/Closed" {
+		t.Errorf("after a VM was made for another namespace, closed are %v", got)
+	}
+	if got := look(closures, Pod{Namespace: "ns", Type: "a", Began: now, Made: now.Add(time.Second)}); len(got) != 0 {
 		t.Errorf("after a VM was made, closed are %v", got)
 	}
 	// So does a time in which nobody tries it.
@@ -118,19 +142,61 @@ func TestPhases(t *testing.T) {
 	}
 }
 
+// What is closed for all opens, or is closed again, by what most namespaces find that try it. One namespace can do neither beside others.
+func TestTriesForAll(t *testing.T) {
+	began := start.Add(time.Second)
+	good := func(namespace string) Pod {
+		return Pod{Namespace: namespace, Type: "a", Began: began, Made: began.Add(time.Minute)}
+	}
+	bad := func(namespace string) Pod { return Pod{Namespace: namespace, Type: "a", Began: began} }
+	for _, tc := range []struct {
+		name        string
+		pods        []Pod
+		soon, later string
+	}{
+		{"nobody tries", nil, "/a/Trying", "/a/Trying"},
+		{"one has a VM", []Pod{good("x")}, "/a/Trying", ""},
+		{"one has a VM, and two wait", []Pod{good("hostile"), bad("x"), bad("y")}, "/a/Trying", "/a/Closed"},
+		{"one waits, and two have VMs", []Pod{bad("hostile"), good("x"), good("y")}, "/a/Trying", "hostile/a/Closed"},
+		{"three have VMs", []Pod{good("x"), good("y"), good("z")}, "", ""},
+		{"one waits", []Pod{bad("x")}, "/a/Trying", "/a/Closed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			trying := []Closure{{Key: Key{Type: "a"}, Phase: Trying, Since: start, Waited: start}}
+			if got := keys(next(View{Now: began.Add(2 * time.Minute), FailAfter: failAfter, Pods: tc.pods}, trying)); got != tc.soon {
+				t.Errorf("soon, closed are %q, want %q", got, tc.soon)
+			}
+			if got := keys(next(View{Now: began.Add(failAfter), FailAfter: failAfter, Pods: tc.pods}, trying)); got != tc.later {
+				t.Errorf("later, closed are %q, want %q", got, tc.later)
+			}
+		})
+	}
+}
+
+// A type that the catalog does not have is not closed, and not any more.
+func TestOtherTypesAreNotClosed(t *testing.T) {
+	o := &stowage.VMCatalog{Spec: stowage.VMCatalogSpec{Types: []stowage.VMType{{Name: "a", VCPUs: 1, Memory: resource.MustParse("1Gi")}}}}
+	was := Closure{Key: Key{Type: "gone"}, Phase: Closed, Since: start, Next: start.Add(time.Hour), Waited: start}
+	o.Status.Closed = []stowage.ClosedVMType{was.Status()}
+	pods := waiting(5, "ns", strings.Repeat("x", 100_000), start, failAfter)
+	if got := Compile(o).Next(View{Now: start, FailAfter: failAfter, Pods: append(pods, waiting(1, "ns", "a", start, failAfter)...)}, tries.Default()); keys(got) != "ns/a/Closed" {
+		t.Errorf("%d types are closed", len(got))
+	}
+}
+
 // A tenant closes so many types for its own namespace, and no more; and takes no place from others.
 func TestClosuresAreBounded(t *testing.T) {
 	var pods []Pod
 	for i := range 100 {
 		pods = append(pods, waiting(1, "hostile", fmt.Sprintf("t%03d", i), start, failAfter)...)
 	}
-	closures := Next(View{Now: start, FailAfter: failAfter, Pods: pods}, nil, tries.Default())
+	closures := next(View{Now: start, FailAfter: failAfter, Pods: pods}, nil)
 	if len(closures) != mostOfNamespace {
 		t.Fatalf("one namespace closes %d types", len(closures))
 	}
 	now := start.Add(time.Second)
 	pods = append(pods, waiting(1, "victim", "b", now, failAfter)...)
-	later := Next(View{Now: now, FailAfter: failAfter, Pods: pods}, closures, tries.Default())
+	later := next(View{Now: now, FailAfter: failAfter, Pods: pods}, closures)
 	if len(later) != mostOfNamespace+1 {
 		t.Errorf("beside it, %d types are closed", len(later))
 	}
@@ -138,7 +204,7 @@ func TestClosuresAreBounded(t *testing.T) {
 	for i := range 2 * mostClosures {
 		pods = append(pods, waiting(1, fmt.Sprintf("ns%d", i), fmt.Sprintf("t%d", i), now, failAfter)...)
 	}
-	if got := len(Next(View{Now: now, FailAfter: failAfter, Pods: pods}, nil, tries.Default())); got != mostClosures {
+	if got := len(next(View{Now: now, FailAfter: failAfter, Pods: pods}, nil)); got != mostClosures {
 		t.Errorf("many namespaces close %d types", got)
 	}
 }
@@ -166,6 +232,7 @@ type simulated struct {
 	taken  map[Try]time.Time
 	moves  int
 	closed map[Key]bool // ever
+	fakes  bool         // a tenant has pods that look as if their VMs, of all types, had just been made
 }
 
 type simulatedPod struct {
@@ -203,7 +270,12 @@ func (s *simulated) step(d time.Duration) {
 		}
 		v.Pods = append(v.Pods, p.Pod)
 	}
-	next := Next(v, Compile(s.object).Closures(), tries.Default())
+	if s.fakes {
+		for i := range s.object.Spec.Types {
+			v.Pods = append(v.Pods, Pod{Namespace: "fakes", Type: s.object.Spec.Types[i].Name, Began: s.now.Add(-time.Hour), Made: s.now})
+		}
+	}
+	next := Compile(s.object).Next(v, tries.Default())
 	s.object.Status.Closed = nil
 	for i := range next {
 		s.closed[next[i].Key] = true
@@ -240,7 +312,7 @@ func TestSimulation(t *testing.T) {
 			for i := range kinds {
 				o.Spec.Types = append(o.Spec.Types, stowage.VMType{Name: fmt.Sprintf("t%d", i), VCPUs: 4, Memory: resource.MustParse("8Gi"), PricePerHour: fmt.Sprintf("0.%d", i+1)})
 			}
-			s := &simulated{t: t, random: r, now: start, object: o, out: map[string]bool{}, taken: map[Try]time.Time{}, closed: map[Key]bool{}}
+			s := &simulated{t: t, random: r, now: start, object: o, out: map[string]bool{}, taken: map[Try]time.Time{}, closed: map[Key]bool{}, fakes: r.IntN(3) == 0}
 			namespaces := 1 + r.IntN(5)
 			out := r.IntN(kinds) // so many of the cheapest have none
 			for i := range out {

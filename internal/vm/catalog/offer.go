@@ -64,9 +64,9 @@ func (c *Catalog) Offer(n *Need, namespace, name string, own bool) *Offer {
 // Text says why a type is closed, and until when.
 func (c *Closure) Text() string {
 	if c.Phase == Trying {
-		return "the next pod tries it again: " + c.Why
+		return "tried again by the next pod: " + c.Why
 	}
-	return fmt.Sprintf("closed until %s: %s", c.Next.UTC().Format("15:04:05 MST"), c.Why)
+	return fmt.Sprintf("closed, and not tried again before %s: %s", c.Next.UTC().Format("15:04:05 MST"), c.Why)
 }
 
 // text is what a pod asks for.
@@ -76,7 +76,7 @@ func (n *Need) text() string {
 		parts = append(parts, resource.NewScaledQuantity(n.NanoCPU, resource.Nano).String()+" CPU")
 	}
 	if n.MilliMemory > 0 {
-		parts = append(parts, resource.NewQuantity(n.MilliMemory/1000+min(1, n.MilliMemory%1000), resource.BinarySI).String()+" of memory")
+		parts = append(parts, Memory(n.MilliMemory/1000+min(1, n.MilliMemory%1000))+" of memory")
 	}
 	if n.GPUs > 0 {
 		parts = append(parts, fmt.Sprintf("%d GPU%s", n.GPUs, plural(n.GPUs)))
@@ -87,7 +87,12 @@ func (n *Need) text() string {
 // Sentences say which type a pod has, why, what it costs, and what each next type would cost.
 func (o *Offer) Sentences() (out []string) {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	if o.Own {
+		say("Its type is %s%s, which is its own and not chosen by Stowage.", o.Type, costs(o.PricePerHour))
+	}
 	switch {
+	case o.Asks == "" && o.Own:
+		return out
 	case o.Asks == "":
 		say("It asks for nothing, so VMCatalog %s gives it no type: it has the default type of the program that makes VMs.", o.Catalog)
 		return out
@@ -95,7 +100,6 @@ func (o *Offer) Sentences() (out []string) {
 		say("No type of VMCatalog %s fits %s: %s.", o.Catalog, o.Asks, o.Unfit)
 		return out
 	case o.Own:
-		say("Its type is %s%s, which is its own and not chosen by Stowage.", o.Type, costs(o.PricePerHour))
 	case o.Type == "":
 		say("It has no type; a new pod like it would get one of VMCatalog %s.", o.Catalog)
 	default:

@@ -37,7 +37,7 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 
 	// 2. Size the VM, and annotate it where nobody else did.
 	out := pod.Clone()
-	total, before, err := c.annotate(out, pod, now, wrote, copiedRecord)
+	total, err := c.annotate(out, pod, now, wrote, copiedRecord)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,11 +48,10 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 	}
 
 	// 3. Choose the type of VM.
-	var asked *catalog.Need
-	if before != nil {
-		asked = before.need(pod, wrote.Kept)
+	if copiedRecord {
+		wrote.Asks = "" // it was another pod that asked
 	}
-	warnings = append(warnings, typed(out, pod, now, wrote, asked, total.need(pod, now.Kept), choose)...)
+	warnings = append(warnings, typed(out, pod, now, wrote, total.need(pod, now.Kept), choose)...)
 
 	// 4. Write out what containers read of their resources.
 	var machine *catalog.Type
@@ -136,22 +135,22 @@ func (c *Config) record(pod *podpatch.Pod, seen *record, sized map[string][]core
 
 // annotate writes the size of the VM into out, where nobody else wrote one, and notes in now which annotations are
 // kept. Wrote is the record of the pass that wrote those of our annotations that the pod has. Where that is a copy
-// from another pod, only those that it kept are kept, whatever that pod's containers were. It returns the total now, and as it was in the pass
-// before, or nil.
-func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied bool) (total amounts, before *amounts, err error) {
-	if total, err = c.total(pod, now.Pod, now.entriesOf); err != nil {
-		return total, nil, err
+// from another pod, only those that it kept are kept, whatever that pod's containers were. It returns the total.
+func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied bool) (amounts, error) {
+	total, err := c.total(pod, now.Pod, now.entriesOf)
+	if err != nil {
+		return total, err
 	}
 	var ours map[string]string
 	switch {
 	case copied:
 		ours = pod.Metadata.Annotations
 	case wrote != nil:
-		was, err := c.total(pod, wrote.Pod, wrote.entriesOf)
+		before, err := c.total(pod, wrote.Pod, wrote.entriesOf)
 		if err != nil {
-			return total, nil, err
+			return total, err
 		}
-		before, ours = &was, annotationsFor(was.size())
+		ours = annotationsFor(before.size())
 	}
 	now.Kept = keptAnnotations(pod.Metadata.Annotations, wrote, ours)
 	for key, value := range annotationsFor(total.size()) {
@@ -169,7 +168,7 @@ func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied boo
 		}
 		out.SetAnnotation(key, value)
 	}
-	return total, before, nil
+	return total, nil
 }
 
 // Account is how a peer pod's size came about.

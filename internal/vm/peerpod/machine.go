@@ -18,11 +18,13 @@ type Chooser interface {
 	Choose(need *catalog.Need) (t *catalog.Type, warnings []string)
 	// Type returns the type of a name, or nil.
 	Type(name string) *catalog.Type
+	// Closed reports whether no new pod gets a type.
+	Closed(name string) bool
 }
 
-// typed writes the type of VM into out, where nobody else wrote one. What was asked for is that of the earlier pass which chose a type, nil if
-// there was none: a pod keeps a type as long as it asks for the same.
-func typed(out, pod *podpatch.Pod, now, wrote *record, asked, asks *catalog.Need, choose Chooser) (warnings []string) {
+// typed writes the type of VM into out, where nobody else wrote one. A pod that passes again keeps its type as long as it asks for the same, and
+// the type is not closed: the record may be a copy, in the template of a workload that Stowage does not know.
+func typed(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choose Chooser) (warnings []string) {
 	was := &record{}
 	if wrote != nil {
 		was = wrote
@@ -35,7 +37,7 @@ func typed(out, pod *podpatch.Pod, now, wrote *record, asked, asks *catalog.Need
 	if ownModel {
 		asks.Model = model
 	}
-	if machine != "" && asked != nil && *asked == *asks {
+	if now.Asks = asks.String(); machine != "" && was.Asks == now.Asks && (choose == nil || !choose.Closed(machine)) {
 		now.Machine, now.Model = was.Machine, was.Model
 		return nil
 	}
@@ -43,11 +45,12 @@ func typed(out, pod *podpatch.Pod, now, wrote *record, asked, asks *catalog.Need
 	if !ownModel {
 		delete(out.Metadata.Annotations, stowage.GPUModelAnnotation)
 	}
-	if choose == nil {
-		return nil
+	var t *catalog.Type
+	if choose != nil {
+		t, warnings = choose.Choose(asks)
 	}
-	t, warnings := choose.Choose(asks)
 	if t == nil {
+		now.Asks = ""
 		return warnings
 	}
 	now.Machine = t.Name

@@ -25,9 +25,10 @@ type record struct {
 	Containers map[string]*podpatch.Resources `json:"containers"`
 	// Kept lists the sizing annotations that another client set.
 	Kept []string `json:"kept,omitempty"`
-	// Machine and Model are the type of VM, and the model of its GPUs, that were chosen from a catalog.
+	// Machine and Model are the type of VM, and the model of its GPUs, that were chosen from a catalog for what Asks says.
 	Machine string `json:"machine,omitempty"`
 	Model   string `json:"model,omitempty"`
+	Asks    string `json:"asks,omitempty"`
 	// Mark makes the text another one where the pod came with a copied record.
 	Mark bool `json:"mark,omitempty"`
 }

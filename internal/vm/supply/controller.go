@@ -3,6 +3,7 @@ package supply
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -77,7 +79,7 @@ type run struct {
 	peers    toolscache.SharedIndexInformer // nil until there is a catalog
 	limit    *fair.Limiter[string]          // of evictions, by namespace
 	written  map[string]time.Time           // when the status of a catalog was written
-	jobs     map[string]bool                // whether Jobs ignore evictions, by UID
+	jobs     map[types.UID]bool             // whether Jobs ignore evictions
 	unproven unproven
 	// changed says that a pod has changed since the last look, looked is the catalogs of it, and unsettled says that a later one may find
 	// something, whatever changes.
@@ -88,7 +90,7 @@ type run struct {
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
-	r := &run{Controller: c, limit: fair.NewLimiter[string](evictRate, evictRate), written: map[string]time.Time{}, jobs: map[string]bool{}}
+	r := &run{Controller: c, limit: fair.NewLimiter[string](evictRate, evictRate), written: map[string]time.Time{}, jobs: map[types.UID]bool{}}
 	t.AtEnd(func() { c.Metrics.publish(nil, nil) }) // the next leader publishes them
 	t.Every(c.Timing.Look, func(ctx context.Context) { r.look(ctx, t) })
 	return nil
@@ -155,11 +157,11 @@ func (r *run) watches(t *leader.Term) bool {
 	return false
 }
 
-// view is what is seen of the pods of a catalog. Only pods whose type Stowage chose show that a type cannot be made.
+// view is what is seen of the pods of a catalog whose types Stowage chose.
 func (r *run) view(c *catalog.Catalog, peers []*Peer) catalog.View {
 	v := catalog.View{Now: r.Time.Now(), FailAfter: c.FailAfter}
 	for _, p := range peers {
-		if p.HasNode && p.Type != "" && (p.Ours && p.Active || !p.Made.IsZero()) {
+		if p.HasNode && p.Ours && c.Type(p.Type) != nil && (p.Active || !p.Made.IsZero()) {
 			v.Pods = append(v.Pods, p.seen())
 		}
 	}
@@ -172,7 +174,7 @@ func (r *run) update(ctx context.Context, all []*catalog.Catalog, c *catalog.Cat
 	if err := r.Cached.Get(ctx, client.ObjectKey{Name: c.Name}, stored); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	if stored.UID != c.UID {
+	if stored.UID != c.UID || stored.ResourceVersion != c.Version {
 		return false, nil // the next look has the same one
 	}
 	o := stored.DeepCopy()
@@ -186,12 +188,11 @@ func (r *run) update(ctx context.Context, all []*catalog.Catalog, c *catalog.Cat
 	meta.SetStatusCondition(&o.Status.Conditions, ready)
 
 	was := map[catalog.Key]catalog.Closure{}
-	var before []catalog.Closure
 	for _, closure := range c.Closures() {
-		was[closure.Key], before = closure, append(before, closure)
+		was[closure.Key] = closure
 	}
 	view := r.view(c, peers)
-	after := catalog.Next(view, before, r.Timing.Tries)
+	after := c.Next(view, r.Timing.Tries)
 	o.Status.Closed = nil
 	for i := range after {
 		closure := &after[i]
@@ -234,6 +235,9 @@ func (r *run) tell(o *stowage.VMCatalog, was map[catalog.Key]catalog.Closure, af
 		}
 	}
 	for _, c := range was {
+		if slices.ContainsFunc(after, func(is catalog.Closure) bool { return is.Key == catalog.Key{Type: c.Type} }) {
+			continue // it is closed for all now
+		}
 		r.Events.Normal(o, stowage.EventVMTypeOpen, events.Supply, "new pods get type %s again%s", c.Type, forWhom(&c))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
@@ -63,18 +64,21 @@ func Count(of *catalog.Catalog, peers []*Peer) *Counts {
 	return c
 }
 
+// mostMessage is how many bytes the status has of why no type fits.
+const mostMessage = 512
+
 // addUnfit notes a pod without a type, if no type fits it.
 func (c *Counts) addUnfit(of *catalog.Catalog, p *Peer) {
 	if of.Choose(p.Need, p.Namespace, nil).Type != nil {
 		return // it was created before the type was in the catalog
 	}
 	if c.unfit == nil {
-		c.unfit = &stowage.UnfitPods{Message: of.Unfit(p.Need)}
+		c.unfit = &stowage.UnfitPods{}
 	}
 	c.unfit.Count++
 	// The first by name, so that the status stays as it is while the pods do.
 	if first := c.unfit.Namespace + "/" + c.unfit.Name; c.unfit.Count == 1 || p.Namespace+"/"+p.Name < first {
-		c.unfit.Namespace, c.unfit.Name, c.unfit.Message = p.Namespace, p.Name, of.Unfit(p.Need)
+		c.unfit.Namespace, c.unfit.Name, c.unfit.Message = p.Namespace, p.Name, bounded.Text(of.Unfit(p.Need), mostMessage)
 	}
 }
 
@@ -106,10 +110,10 @@ func Total(uses []Use) (sum Use) {
 
 // Into writes what was counted into a status.
 func (c *Counts) Into(s *stowage.VMCatalogStatus) {
-	s.VMs, s.VCPUs, s.Memory, s.PricePerHour = c.total.vms, c.total.vcpus, memoryText(c.total.memory), catalog.Money(c.total.price)
+	s.VMs, s.VCPUs, s.Memory, s.PricePerHour = c.total.vms, c.total.vcpus, catalog.Memory(c.total.memory), catalog.Money(c.total.price)
 	s.Types = nil
 	for name, u := range c.byType {
-		s.Types = append(s.Types, stowage.VMTypeStatus{Name: name, VMs: u.vms, VCPUs: u.vcpus, Memory: memoryText(u.memory), PricePerHour: catalog.Money(u.price)})
+		s.Types = append(s.Types, stowage.VMTypeStatus{Name: name, VMs: u.vms, VCPUs: u.vcpus, Memory: catalog.Memory(u.memory), PricePerHour: catalog.Money(u.price)})
 	}
 	slices.SortFunc(s.Types, func(a, b stowage.VMTypeStatus) int {
 		return cmp.Or(cmp.Compare(b.VMs, a.VMs), strings.Compare(a.Name, b.Name))

@@ -6,7 +6,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -62,7 +61,10 @@ func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
 	now := r.Time.Now()
 	for _, p := range peers {
 		seen := p.seen()
-		if !p.Active || !p.Ours || !p.HasNode || !c.Moves(&seen, p.Need, now) || !r.unproven.mayEvict(newest, now) || !r.limit.Allow(p.Namespace, r.Clock.Now()) {
+		if !p.Active || !p.Ours || !p.HasNode || p.Owner == nil || !c.Moves(&seen, p.Need, now) {
+			continue
+		}
+		if moves, known := r.jobs[p.Owner.UID]; known && !moves || !r.unproven.mayEvict(newest, now) || !r.limit.Allow(p.Namespace, r.Clock.Now()) {
 			continue
 		}
 		if r.evict(ctx, c, p) {
@@ -71,7 +73,7 @@ func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
 	}
 }
 
-// evict evicts a pod, if it is as it was seen. A pod without a controller stays: it would have no successor.
+// evict evicts a pod, if it is as it was seen.
 func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 	pod := &corev1.Pod{}
 	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.Name}, pod); err != nil || pod.UID != p.UID {
@@ -82,7 +84,7 @@ func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 	if !fresh.Active || !fresh.Ours || !fresh.HasNode || !c.Moves(&seen, fresh.Need, r.Time.Now()) {
 		return false
 	}
-	if !r.comesBack(ctx, pod) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
+	if !r.comesBack(ctx, fresh) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
 		return false
 	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)
@@ -98,26 +100,23 @@ func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 	return true
 }
 
-// comesBack reports whether somebody creates a pod in the place of one that is evicted, and does not count that as a failure of it.
-func (r *run) comesBack(ctx context.Context, pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil {
-		return false
+// comesBack reports whether somebody creates a pod in the place of one that is evicted, and does not count that as a failure of it. A pod without a
+// controller has no successor.
+func (r *run) comesBack(ctx context.Context, p *Peer) bool {
+	if p.Owner == nil || !world.RefOf(p.Owner).IsJob() {
+		return p.Owner != nil
 	}
-	if !world.RefOf(owner).IsJob() {
-		return true
-	}
-	moves, known := r.jobs[string(owner.UID)]
+	moves, known := r.jobs[p.Owner.UID]
 	if known {
 		return moves
 	}
 	job := &batchv1.Job{}
-	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: owner.Name}, job); err != nil || job.UID != owner.UID {
+	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.Owner.Name}, job); err != nil || job.UID != p.Owner.UID {
 		return false
 	}
 	if len(r.jobs) >= mostJobs {
 		clear(r.jobs)
 	}
-	r.jobs[string(owner.UID)] = world.IgnoresEvictions(job)
-	return r.jobs[string(owner.UID)]
+	r.jobs[p.Owner.UID] = world.IgnoresEvictions(job)
+	return r.jobs[p.Owner.UID]
 }

@@ -4,16 +4,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/vm/catalog"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // Peer is what is kept of a peer pod.
@@ -22,12 +23,19 @@ type Peer struct {
 	RuntimeClass string
 	Active       bool // it counts for its owner
 	HasNode      bool
+	Owner        *metav1.OwnerReference // its controller, or nil
 	peerpod.Machine
 	// Began and Made are those of [catalog.Pod].
 	Began, Made time.Time
 	// VCPUs and Memory, in bytes, are what the annotations ask for.
 	VCPUs, Memory int64
 }
+
+// The longest name of a type, and of a model of GPUs or a zone, that a catalog may have.
+const (
+	mostType  = 128
+	mostModel = 63
+)
 
 // PeerOf returns what is kept of a pod. A record that cannot be read leaves a pod without a type.
 func PeerOf(config *peerpod.Config, pod *corev1.Pod) *Peer {
@@ -40,9 +48,17 @@ func PeerOf(config *peerpod.Config, pod *corev1.Pod) *Peer {
 	if pod.Spec.RuntimeClassName != nil {
 		p.RuntimeClass = *pod.Spec.RuntimeClassName
 	}
+	if owner := metav1.GetControllerOf(pod); owner != nil && world.Plausible(owner) {
+		p.Owner = owner
+	}
 	if m, err := config.Machine(podpatch.FromPod(pod)); err == nil && m != nil {
 		p.Machine = *m
 	}
+	if len(p.Type) > mostType { // no type of a catalog, and tenants write it
+		p.Type, p.Ours = "", false
+	}
+	p.Need.Model = bounded.Text(p.Need.Model, mostModel)
+	p.Need.Zone = bounded.Text(p.Need.Zone, mostModel)
 	p.VCPUs, p.Memory = peerpod.SizeOf(pod.Annotations)
 	if p.HasNode {
 		p.Began, p.Made = began(pod), made(pod)
@@ -111,9 +127,4 @@ func newPeers(config *peerpod.Config, clientset kubernetes.Interface) (toolscach
 		}
 		return obj, nil
 	})
-}
-
-// memoryText writes an amount of memory.
-func memoryText(bytes int64) string {
-	return resource.NewQuantity(bytes, resource.BinarySI).String()
 }
