@@ -161,7 +161,7 @@ var ofPeerPods = map[Reason]row{
 		sentence: func(f *Finding) string {
 			return fmt.Sprintf("no type of %s fits %s: %s", f.Source, ifElse(f.Count > 1, fmt.Sprintf("it and %d others", f.Count-1), "it"), f.Text)
 		},
-		remedy:  always("add a larger type to the catalog, or lower what the pod asks for"),
+		remedy:  always("add a type that fits to the catalog, or change what the pod asks for"),
 		example: Finding{Namespace: "shop", Kind: "Pod", Name: "web-1", Values: Values{Count: 1, Source: "VMCatalog aws", Text: "the nearest type, m5.4xlarge, lacks 2Gi of memory"}},
 	},
 	TypesNotListed: {

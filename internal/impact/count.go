@@ -2,6 +2,7 @@ package impact
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -299,7 +300,7 @@ func (c *comparison) vmsOf(p *plan) *VMChange {
 	vms := &VMChange{}
 	for _, pod := range p.pods {
 		vms.Now += pod.vms
-		if pod.machine == "" {
+		if pod.machine == "" || slices.Contains(c.live.hidden, hiddenCatalogs) {
 			continue
 		}
 		if vms.TypesNow == nil {

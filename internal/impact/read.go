@@ -226,6 +226,9 @@ func (r *reader) judgeStatefulSet(s *appsv1.StatefulSet) {
 	}
 }
 
+// hiddenCatalogs is what is not known to who may not read VMCatalogs.
+const hiddenCatalogs = "VMCatalogs"
+
 // readRest reads what is not of a namespace.
 func (r *reader) readRest() error {
 	o := &r.in.Objects
@@ -255,7 +258,7 @@ func (r *reader) readRest() error {
 				o.Volumes = append(o.Volumes, *v)
 			}
 		})),
-		hide(&r.hidden, "VMCatalogs", each(r.ctx, r.Options, &stowage.VMCatalogList{}, into(&o.VMCatalogs))),
+		hide(&r.hidden, hiddenCatalogs, each(r.ctx, r.Options, &stowage.VMCatalogList{}, into(&o.VMCatalogs))),
 		hide(&r.hidden, "FlexDaemonsetTemplates", each(r.ctx, r.Options, &flexdaemonsets.FlexDaemonsetTemplateList{}, into(&o.Templates))),
 		hide(&r.hidden, "RuntimeClasses", each(r.ctx, r.Options, &nodev1.RuntimeClassList{}, into(&r.in.RuntimeClasses))),
 		hide(&r.hidden, "Karpenter's NodePools (so it is not known which nodes it makes)", each(r.ctx, r.Options, nodePools, func(u *unstructured.Unstructured) {

@@ -73,7 +73,11 @@ func (i *Inspector) catalogs(ctx context.Context, s *snapshot, namespace string,
 }
 
 func useOf(u supply.Use) VMUse {
-	return VMUse{Namespace: u.Namespace, Type: u.Type, VMs: u.VMs, VCPUs: u.VCPUs, Memory: catalog.Memory(u.Memory), PricePerHour: catalog.Money(u.Price)}
+	use := VMUse{Namespace: u.Namespace, Type: u.Type, VMs: u.VMs, VCPUs: u.VCPUs, Memory: catalog.Memory(u.Memory)}
+	if u.Price > 0 { // else no type has a price that is known, or it is free
+		use.PricePerHour = catalog.Money(u.Price)
+	}
+	return use
 }
 
 // catalogProblems adds what is not as it should be with a catalog.
@@ -131,8 +135,12 @@ func (i *Inspector) adaptorProblems(ctx context.Context, a *Answer) error {
 		}
 		for _, c := range catalog.CompileAll(objects) {
 			if missing := c.Unlisted(names); len(missing) > 0 {
+				shown := strings.Join(missing[:min(5, len(missing))], ", ")
+				if more := len(missing) - 5; more > 0 {
+					shown += fmt.Sprintf(" and %d more", more)
+				}
 				a.add(finding.Finding{Reason: finding.TypesNotListed, Kind: "VMCatalog", Name: c.Name, Values: finding.Values{
-					Count: int64(len(missing)), Objects: strings.Join(missing[:min(5, len(missing))], ", "), Other: fmt.Sprintf("%s of ConfigMap %s", key, place),
+					Count: int64(len(missing)), Objects: shown, Other: fmt.Sprintf("%s of ConfigMap %s", key, place),
 				}})
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
@@ -22,6 +23,8 @@ type vmFacts struct {
 	Size         *vmSize `json:"size,omitempty"` // of a peer pod
 	// Offer is what a VMCatalog has for the pod; nil if none is for its RuntimeClass.
 	Offer *catalog.Offer `json:"offer,omitempty"`
+	// Type is the type of VM that the pod has, where nothing more is known of it.
+	Type string `json:"type,omitempty"`
 }
 
 // vmSize is the size of a VM, and how it came about.
@@ -74,7 +77,9 @@ func (s *subject) peerPod(ctx context.Context, f *vmFacts) {
 		}
 		f.Size.Asked = append(f.Size.Asked, asked)
 	}
-	f.Offer = s.offer(ctx, f.RuntimeClass)
+	if f.Offer = s.offer(ctx, f.RuntimeClass); f.Offer == nil {
+		f.Type = s.pod.Annotations[stowage.MachineTypeAnnotation]
+	}
 	for _, key := range account.Kept {
 		f.Size.Kept = append(f.Size.Kept, keptAnnotation{key, s.pod.Annotations[key]})
 	}

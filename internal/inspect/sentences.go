@@ -371,6 +371,9 @@ func (f *vmFacts) describe(a *Aspect) {
 				a.say("%s", sentence)
 			}
 		}
+		if f.Type != "" {
+			a.say("Its type of VM is %s.", f.Type)
+		}
 		a.say("The entries were taken out, so that the scheduler counts one %s and not the node's cpu and memory.", f.Resource)
 	case f.RuntimeClass == "":
 		a.say("It has no RuntimeClass; the pods of %s run in VMs.", strings.Join(f.Classes, ", "))

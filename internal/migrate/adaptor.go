@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -30,12 +31,12 @@ func ParseVMSize(text string) (name string, size VMSize, err error) {
 		return "", size, fmt.Errorf("%.100q is no type; write NAME=VCPUS:MEMORY or NAME=VCPUS:MEMORY:PRICE, such as m5.large=2:8Gi:0.096", text)
 	}
 	vcpus, err := strconv.ParseInt(parts[0], 10, 32)
-	if err != nil || vcpus < 1 {
-		return "", size, fmt.Errorf("%.100q: the vCPUs are %q; they must be a whole number above 0", text, parts[0])
+	if err != nil || vcpus < 1 || vcpus > 4096 {
+		return "", size, fmt.Errorf("%.100q: the vCPUs are %.32q; they must be a whole number from 1 to 4096", text, parts[0])
 	}
 	memory, err := resource.ParseQuantity(parts[1])
-	if err != nil || memory.Sign() <= 0 {
-		return "", size, fmt.Errorf("%.100q: the memory is %q; it must be a quantity above 0, such as 8Gi", text, parts[1])
+	if err != nil || memory.Value() < 1<<20 {
+		return "", size, fmt.Errorf("%.100q: the memory is %.32q; it must be a quantity of 1Mi and more, such as 8Gi", text, parts[1])
 	}
 	size = VMSize{VCPUs: int32(vcpus), Memory: memory}
 	if len(parts) == 3 {
@@ -46,6 +47,9 @@ func ParseVMSize(text string) (name string, size VMSize, err error) {
 	}
 	return name, size, nil
 }
+
+// mostTypes is how many types a VMCatalog has at most.
+const mostTypes = 500
 
 // Adaptor returns a VMCatalog of the types that the ConfigMap of cloud-api-adaptor names. Sizes are those that are given or, where the names
 // of types tell them, those.
@@ -66,7 +70,7 @@ func Adaptor(objects []*unstructured.Unstructured, sizes map[string]VMSize) (Pol
 	return Policy{}, fmt.Errorf("no ConfigMap of the input names types of VMs: none has one of %s", strings.Join(lists, ", "))
 }
 
-func adaptorCatalog(name, provider, key string, names []string, listed bool, sizes map[string]VMSize) (Policy, error) {
+func adaptorCatalog(configMap, provider, key string, names []string, listed bool, sizes map[string]VMSize) (Policy, error) {
 	o := &stowage.VMCatalog{
 		TypeMeta:   metav1.TypeMeta{APIVersion: stowage.GroupVersion.String(), Kind: "VMCatalog"},
 		ObjectMeta: metav1.ObjectMeta{Name: "peer-pods"},
@@ -89,8 +93,20 @@ func adaptorCatalog(name, provider, key string, names []string, listed bool, siz
 		priced = priced || size.PricePerHour != ""
 		o.Spec.Types = append(o.Spec.Types, stowage.VMType{Name: name, VCPUs: size.VCPUs, Memory: size.Memory, PricePerHour: size.PricePerHour})
 	}
+	if len(names) == 0 {
+		return p, fmt.Errorf("ConfigMap %s names no type of VMs: neither %s nor the default type is in it", configMap, key)
+	}
+	if len(o.Spec.Types) > mostTypes {
+		p.Notes = append(p.Notes, fmt.Sprintf("left out the last %d types, because a VMCatalog has %d at most", len(o.Spec.Types)-mostTypes, mostTypes))
+		o.Spec.Types = o.Spec.Types[:mostTypes]
+	}
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		if !slices.Contains(names, name) {
+			return p, fmt.Errorf("--vm-type: ConfigMap %s does not name type %.64q", configMap, name)
+		}
+	}
 	if len(o.Spec.Types) == 0 {
-		return p, fmt.Errorf("the sizes of the types of ConfigMap %s are not known: %s; give each with --vm-type NAME=VCPUS:MEMORY", name, strings.Join(unknown, ", "))
+		return p, fmt.Errorf("the sizes of the types of ConfigMap %s are not known: %s; give each with --vm-type NAME=VCPUS:MEMORY", configMap, strings.Join(unknown, ", "))
 	}
 	if len(unknown) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("left out, because their sizes are not known; give each with --vm-type NAME=VCPUS:MEMORY: %s", strings.Join(unknown, ", ")))

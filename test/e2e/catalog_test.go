@@ -77,7 +77,7 @@ func TestVMTypes(t *testing.T) {
 		"a GPU of another model":       {pod: typed("").Container("a", "", "nvidia.com/gpu=1").Annotation(stowage.GPUModelAnnotation, "l4"), warning: "no type has 1 GPU(s) of the model l4"},
 		"too large":                    {pod: typed("").Container("a", "", "cpu=100,memory=1Gi"), warning: "the nearest type, nameless-price, lacks 36 CPU"},
 		"nothing":                      {pod: typed("").Container("a", "", "")},
-		"the user's own":               {pod: typed("").Container("a", "", "cpu=1").Annotation(stowage.MachineTypeAnnotation, "mine"), want: "mine"},
+		"the user's own":               {pod: typed("").Container("a", "", "cpu=1").Annotation(stowage.MachineTypeAnnotation, "mine"), want: "mine", warning: "does not have"},
 		"the user's own vCPUs":         {pod: typed("").Container("a", "", "cpu=1,memory=1Gi").Annotation(stowage.DefaultVCPUsAnnotation, "4"), want: "large"},
 		"a class that has no catalog":  {pod: pod().Container("a", "", "cpu=1")},
 		"its size beside another user": {pod: typed("").Container("a", "", "cpu=1,memory=1Gi").Container("b", "cpu=1,memory=3Gi", ""), want: "small"},

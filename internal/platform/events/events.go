@@ -51,6 +51,11 @@ func (r Recorder) WarnRelated(about runtime.Object, related *corev1.ObjectRefere
 	r.publish(about, related, corev1.EventTypeWarning, reason, action, note)
 }
 
+// NormalRelated is Normal for an event that concerns another object, too.
+func (r Recorder) NormalRelated(about runtime.Object, related *corev1.ObjectReference, reason stowage.EventReason, action Action, note string) {
+	r.publish(about, related, corev1.EventTypeNormal, reason, action, note)
+}
+
 func (r Recorder) publish(about runtime.Object, related *corev1.ObjectReference, kind string, reason stowage.EventReason, action Action, note string) {
 	// Without a version, equal events about an object become one series as the object changes.
 	if o, ok := about.(metav1.Object); ok && o.GetResourceVersion() != "" {

@@ -9,7 +9,9 @@ import (
 
 	"k8s.io/utils/clock"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/vm/catalog"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
@@ -66,6 +68,25 @@ func (f *Feature) chooser(ctx context.Context, req *feature.Request) (peerpod.Ch
 		c.take = func(try catalog.Try) bool { return f.Tries.take(of, try) }
 	}
 	return c, nil
+}
+
+// ownType returns what the user of a pod should know whose type of VM Stowage did not choose.
+func (f *Feature) ownType(pod *podpatch.Pod, choose peerpod.Chooser) (warnings []string) {
+	c, ok := choose.(chooser)
+	if !ok || pod.Metadata.Annotations[stowage.MachineTypeAnnotation] == "" {
+		return nil
+	}
+	m, err := f.Config.Machine(pod)
+	if m == nil || err != nil || m.Ours {
+		return nil
+	}
+	switch t := c.Type(m.Type); {
+	case t == nil:
+		warnings = append(warnings, fmt.Sprintf("annotation %s is %q, which VMCatalog %s does not have; the VM counts without a price", stowage.MachineTypeAnnotation, m.Type, c.Name))
+	case !t.Fits(m.Need):
+		warnings = append(warnings, fmt.Sprintf("annotation %s is %q, and a VM of that type is too small for this pod", stowage.MachineTypeAnnotation, m.Type))
+	}
+	return warnings
 }
 
 // Tries gives types that are closed to single pods, which try whether VMs of them can be made again. Each replica gives a type to one pod of each

@@ -136,17 +136,30 @@ func TestWarningsOfTypes(t *testing.T) {
 		want    string
 		warning string
 	}{
-		"it fits":               {featureWith(twoTypes(), nil), "cpu=1", "small", ""},
-		"none fits":             {featureWith(twoTypes(), nil), "cpu=9", "", "the nearest type, large, lacks 1 CPU"},
-		"a cheaper one closed":  {featureWith(twoTypes(closed), nil), "cpu=1", "large", "none could be made of small"},
-		"all closed":            {featureWith(twoTypes(closed, stowage.ClosedVMType{Type: "large", Namespace: "default", Phase: stowage.VMTypeClosed}), nil), "cpu=1", "small", "gets the cheapest, small (2 vCPUs, 4Gi), and may wait"},
-		"closed for another":    {featureWith(twoTypes(stowage.ClosedVMType{Type: "small", Namespace: "other", Phase: stowage.VMTypeClosed}), nil), "cpu=1", "small", ""},
-		"catalogs unreadable":   {featureWith(nil, errors.New("no answer")), "cpu=1", "", "cannot be read: no answer"},
-		"another RuntimeClass":  {featureWith([]*catalog.Catalog{catalog.Compile(&stowage.VMCatalog{Spec: stowage.VMCatalogSpec{RuntimeClasses: []string{"other"}}})}, nil), "cpu=1", "", ""},
-		"it asks for no amount": {featureWith(twoTypes(), nil), "", "", ""},
+		"it fits":                          {featureWith(twoTypes(), nil), "cpu=1", "small", ""},
+		"none fits":                        {featureWith(twoTypes(), nil), "cpu=9", "", "the nearest type, large, lacks 1 CPU"},
+		"a cheaper one closed":             {featureWith(twoTypes(closed), nil), "cpu=1", "large", "none could be made of small"},
+		"all closed":                       {featureWith(twoTypes(closed, stowage.ClosedVMType{Type: "large", Namespace: "default", Phase: stowage.VMTypeClosed}), nil), "cpu=1", "small", "gets the cheapest, small (2 vCPUs, 4Gi), and may wait"},
+		"closed for another":               {featureWith(twoTypes(stowage.ClosedVMType{Type: "small", Namespace: "other", Phase: stowage.VMTypeClosed}), nil), "cpu=1", "small", ""},
+		"catalogs unreadable":              {featureWith(nil, errors.New("no answer")), "cpu=1", "", "cannot be read: no answer"},
+		"another RuntimeClass":             {featureWith([]*catalog.Catalog{catalog.Compile(&stowage.VMCatalog{Spec: stowage.VMCatalogSpec{RuntimeClasses: []string{"other"}}})}, nil), "cpu=1", "", ""},
+		"its own type":                     {featureWith(twoTypes(), nil), "cpu=1,own=large", "large", ""},
+		"its own type, which is too small": {featureWith(twoTypes(), nil), "cpu=4,own=small", "small", "a VM of that type is too small"},
+		"its own type, of no catalog":      {featureWith(twoTypes(), nil), "cpu=4,own=other", "other", "which VMCatalog two does not have"},
+		"its own vCPUs":                    {featureWith(twoTypes(), nil), "cpu=4,vcpus=2", "small", ""},
+		"it asks for no amount":            {featureWith(twoTypes(), nil), "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := decide(t, tc.feature, testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "", tc.limits).View(t), nil)
+			limits, own, _ := strings.Cut(tc.limits, ",own=")
+			limits, vcpus, _ := strings.Cut(limits, ",vcpus=")
+			pod := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "", limits)
+			if own != "" {
+				pod.Annotation(stowage.MachineTypeAnnotation, own)
+			}
+			if vcpus != "" {
+				pod.Annotation(stowage.DefaultVCPUsAnnotation, vcpus)
+			}
+			d := decide(t, tc.feature, pod.View(t), nil)
 			if got := typeOf(d); got != tc.want {
 				t.Errorf("the pod gets type %q, want %q", got, tc.want)
 			}

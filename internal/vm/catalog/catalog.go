@@ -37,17 +37,21 @@ type Type struct {
 type Need struct {
 	NanoCPU     int64
 	MilliMemory int64 // thousandths of a byte
-	GPUs        int64
-	Model       string // of the GPUs, if the pod chooses one
-	Zone        string // if the pod chooses one alone
+	// VCPUs and Memory, in bytes, are what the VM is to have as a whole, by somebody's own annotations.
+	VCPUs, Memory int64
+	GPUs          int64
+	Model         string // of the GPUs, if the pod chooses one
+	Zone          string // if the pod chooses one alone
 }
 
 // Nothing reports whether the pod asks for nothing. Such a pod has the default type of the program that makes VMs.
-func (n *Need) Nothing() bool { return n.NanoCPU <= 0 && n.MilliMemory <= 0 && n.GPUs <= 0 }
+func (n *Need) Nothing() bool {
+	return n.NanoCPU <= 0 && n.MilliMemory <= 0 && n.VCPUs <= 0 && n.Memory <= 0 && n.GPUs <= 0
+}
 
 // String writes the need in a line, for comparing.
 func (n *Need) String() string {
-	return fmt.Sprintf("%d %d %d %q %q", n.NanoCPU, n.MilliMemory, n.GPUs, n.Model, n.Zone)
+	return fmt.Sprintf("%d %d %d %d %d %q %q", n.NanoCPU, n.MilliMemory, n.VCPUs, n.Memory, n.GPUs, n.Model, n.Zone)
 }
 
 // Catalog is the types of VMs that pods of some RuntimeClasses may have.
@@ -124,9 +128,9 @@ func (c *Catalog) Type(name string) *Type {
 	return nil
 }
 
-// fits reports whether a VM of the type has what a pod asks for.
-func (t *Type) fits(n *Need) bool {
-	return t.nanoCPU >= n.NanoCPU && t.milliMemory >= n.MilliMemory && t.isFor(n)
+// Fits reports whether a VM of the type has what a pod asks for.
+func (t *Type) Fits(n *Need) bool {
+	return t.nanoCPU >= n.NanoCPU && t.milliMemory >= n.MilliMemory && t.VCPUs >= n.VCPUs && t.Memory >= n.Memory && t.isFor(n)
 }
 
 // isFor reports whether the GPUs and the zones of the type are what a pod asks for.
@@ -137,7 +141,7 @@ func (t *Type) isFor(n *Need) bool {
 // Fitting returns the types that fit, the cheapest first.
 func (c *Catalog) Fitting(n *Need) (fitting []*Type) {
 	for i := range c.types {
-		if c.types[i].fits(n) {
+		if c.types[i].Fits(n) {
 			fitting = append(fitting, &c.types[i])
 		}
 	}
@@ -164,7 +168,7 @@ type Choice struct {
 func (c *Catalog) Choose(n *Need, namespace string, take func(Try) bool) (choice Choice) {
 	for i := range c.types {
 		t := &c.types[i]
-		if !t.fits(n) {
+		if !t.Fits(n) {
 			continue
 		}
 		closure := c.closure(t.Name, namespace)
@@ -211,7 +215,7 @@ func (c *Catalog) Nearest(n *Need) (nearest *Type, lacks string) {
 		if !t.isFor(n) {
 			continue
 		}
-		short := max(0, ratio(n.NanoCPU, t.nanoCPU)-1) + max(0, ratio(n.MilliMemory, t.milliMemory)-1)
+		short := max(0, ratio(n.NanoCPU, t.nanoCPU)-1, ratio(n.VCPUs, t.VCPUs)-1) + max(0, ratio(n.MilliMemory, t.milliMemory)-1, ratio(n.Memory, t.Memory)-1)
 		if short < least {
 			nearest, least = t, short
 		}
@@ -220,11 +224,11 @@ func (c *Catalog) Nearest(n *Need) (nearest *Type, lacks string) {
 		return nil, ""
 	}
 	var parts []string
-	if short := n.NanoCPU - nearest.nanoCPU; short > 0 {
+	if short := max(n.NanoCPU-nearest.nanoCPU, (n.VCPUs-nearest.VCPUs)*1e9); short > 0 {
 		parts = append(parts, resource.NewScaledQuantity(short/1e6+min(1, short%1e6), resource.Milli).String()+" CPU")
 	}
-	if short := n.MilliMemory - nearest.milliMemory; short > 0 {
-		parts = append(parts, Memory(short/1000+min(1, short%1000))+" of memory")
+	if short := n.MilliMemory - nearest.milliMemory; short > 0 || n.Memory > nearest.Memory {
+		parts = append(parts, Memory(max(short/1000+min(1, short%1000), n.Memory-nearest.Memory))+" of memory")
 	}
 	return nearest, strings.Join(parts, " and ")
 }

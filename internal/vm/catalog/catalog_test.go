@@ -148,7 +148,7 @@ func TestBesideTheAdaptor(t *testing.T) {
 			sorted := slices.Clone(c.types)
 			slices.SortFunc(sorted, func(a, b Type) int { return cmp.Or(cmp.Compare(a.Memory, b.Memory), cmp.Compare(a.VCPUs, b.VCPUs)) })
 			for i := range sorted {
-				if sorted[i].fits(n) {
+				if sorted[i].Fits(n) {
 					first = sorted[i].Name
 					break
 				}
@@ -209,7 +209,7 @@ func TestPrice(t *testing.T) {
 			t.Errorf("%q is %q, error %v; want %q", text, p, err, want)
 		}
 	}
-	for _, text := range []string{"1e3", "-1", "1.2.3", "x", "1234567", "0.1234567", "+1"} {
+	for _, text := range []string{"1e3", "-1", "1.2.3", "x", "1234567", "0.1234567", "+1", ".5", "1."} {
 		if p, err := ParsePrice(text); err == nil {
 			t.Errorf("%q is %q, want an error", text, p)
 		}

@@ -78,6 +78,12 @@ func (n *Need) text() string {
 	if n.MilliMemory > 0 {
 		parts = append(parts, Memory(n.MilliMemory/1000+min(1, n.MilliMemory%1000))+" of memory")
 	}
+	if n.VCPUs > 0 {
+		parts = append(parts, fmt.Sprintf("a VM of %d vCPU%s", n.VCPUs, plural(n.VCPUs)))
+	}
+	if n.Memory > 0 {
+		parts = append(parts, "a VM of "+Memory(n.Memory))
+	}
 	if n.GPUs > 0 {
 		parts = append(parts, fmt.Sprintf("%d GPU%s", n.GPUs, plural(n.GPUs)))
 	}

@@ -18,7 +18,10 @@ func ParsePrice(text string) (Price, error) {
 	if text == "" {
 		return 0, nil
 	}
-	whole, part, _ := strings.Cut(text, ".")
+	whole, part, point := strings.Cut(text, ".")
+	if whole == "" || point && part == "" {
+		return 0, fmt.Errorf("price %.32q is no decimal number, such as 0.096", text)
+	}
 	if len(whole) > priceDigits || len(part) > priceDigits {
 		return 0, fmt.Errorf("price %.32q has more than %d digits before or after the point", text, priceDigits)
 	}

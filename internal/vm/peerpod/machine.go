@@ -1,7 +1,6 @@
 package peerpod
 
 import (
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,22 +61,22 @@ func typed(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choos
 	return warnings
 }
 
-// need is what a pod of a total asks for. What another client wrote into the sizing annotations counts in place of the total.
+// need is what a pod of a total asks for. The size of a VM that another client wrote into annotations counts in place of the total: it is of the
+// whole VM.
 func (a amounts) need(pod *podpatch.Pod, kept []string) *catalog.Need {
 	n := &catalog.Need{NanoCPU: int64(a.nanoCPU), MilliMemory: int64(a.memory), GPUs: int64(a.gpus), Zone: zoneOf(pod)}
-	for _, of := range []struct {
-		key  string
-		to   *int64
-		unit int64
-	}{
-		{stowage.DefaultVCPUsAnnotation, &n.NanoCPU, 1e9}, {stowage.DefaultMemoryAnnotation, &n.MilliMemory, mebibyte},
-		{stowage.DefaultMemAnnotation, &n.MilliMemory, mebibyte}, {stowage.DefaultGPUsAnnotation, &n.GPUs, 1},
-	} {
-		if !slices.Contains(kept, of.key) {
+	for _, key := range kept {
+		v, err := strconv.ParseUint(pod.Metadata.Annotations[key], 10, 32)
+		if err != nil {
 			continue
 		}
-		if v, err := strconv.ParseUint(pod.Metadata.Annotations[of.key], 10, 32); err == nil {
-			*of.to = int64(v) * of.unit
+		switch key {
+		case stowage.DefaultVCPUsAnnotation:
+			n.NanoCPU, n.VCPUs = 0, int64(v)
+		case stowage.DefaultMemoryAnnotation, stowage.DefaultMemAnnotation:
+			n.MilliMemory, n.Memory = 0, int64(v)<<20
+		case stowage.DefaultGPUsAnnotation:
+			n.GPUs = int64(v)
 		}
 	}
 	return n

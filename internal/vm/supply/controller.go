@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -228,17 +229,25 @@ func (r *run) tell(o *stowage.VMCatalog, was map[catalog.Key]catalog.Closure, af
 		r.Log.Info("a type of VMs changed", "catalog", o.Name, "type", c.Type, "namespace", c.Namespace, "phase", string(c.Phase), "why", c.Why)
 		switch {
 		case c.Phase == catalog.Closed && !before:
-			r.Events.Warn(o, stowage.EventVMTypeClosed, events.Supply, "no VM of type %s can be made%s: %s; new pods get the next cheapest type, and the type is tried again at %s",
-				c.Type, forWhom(c), c.Why, c.Next.UTC().Format(time.RFC3339))
+			r.Events.WarnRelated(o, typeOf(o, c), stowage.EventVMTypeClosed, events.Supply, fmt.Sprintf("no VM of type %s can be made%s: %s; new pods get the next cheapest type, and the type is not tried again before %s",
+				c.Type, forWhom(c), c.Why, c.Next.UTC().Format(time.RFC3339)))
 		case c.Phase == catalog.Trying:
-			r.Events.Normal(o, stowage.EventVMTypeTried, events.Supply, "the next pod tries type %s again%s", c.Type, forWhom(c))
+			r.Events.NormalRelated(o, typeOf(o, c), stowage.EventVMTypeTried, events.Supply, fmt.Sprintf("the next pod tries type %s again%s", c.Type, forWhom(c)))
 		}
 	}
 	for _, c := range was {
 		if slices.ContainsFunc(after, func(is catalog.Closure) bool { return is.Key == catalog.Key{Type: c.Type} }) {
 			continue // it is closed for all now
 		}
-		r.Events.Normal(o, stowage.EventVMTypeOpen, events.Supply, "new pods get type %s again%s", c.Type, forWhom(&c))
+		r.Events.NormalRelated(o, typeOf(o, &c), stowage.EventVMTypeOpen, events.Supply, fmt.Sprintf("new pods get type %s again%s", c.Type, forWhom(&c)))
+	}
+}
+
+// typeOf is the type in its catalog, and the namespace that an event is about. Events of one reason about one object become one series, unless they
+// are related to different objects.
+func typeOf(o *stowage.VMCatalog, c *catalog.Closure) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: stowage.GroupVersion.String(), Kind: "VMCatalog", Namespace: c.Namespace, Name: o.Name, UID: o.UID, FieldPath: "spec.types{" + c.Type + "}",
 	}
 }
 

@@ -96,7 +96,7 @@ func made(pod *corev1.Pod) (at time.Time) {
 			}
 		}
 	}
-	if pod.Status.Phase != corev1.PodPending && at.IsZero() {
+	if ran := pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodSucceeded; ran && at.IsZero() { // one that failed may never have had a VM
 		at = pod.CreationTimestamp.Time
 	}
 	return at
