@@ -102,6 +102,12 @@ func writesOf(on worldcache.Features) (out []right) {
 	if on.Controllers && on.Sizing {
 		out = append(out, right{"patch", "", "pods", "resize"}, right{"patch", flexdaemonsets.GroupVersion.Group, "flexdaemonsettemplates", "status"})
 	}
+	if on.Controllers && on.PeerPods {
+		out = append(out, right{"patch", stowage.GroupVersion.Group, "vmcatalogs", "status"})
+		if !on.Spread && !on.Sizing {
+			out = append(out, right{"create", "", "pods", "eviction"})
+		}
+	}
 	if on.Controllers && on.Capacity {
 		out = append(out, right{"patch", "", "nodes", "status"})
 	}

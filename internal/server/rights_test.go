@@ -59,7 +59,7 @@ func TestWritesAreGranted(t *testing.T) {
 	for on, want := range map[worldcache.Features]string{
 		{Spread: true, Sizing: true, Webhook: true}: "update-seatledgers", {Sizing: true, Webhook: true}: "",
 		{Sizing: true, Controllers: true}:                   "patch-pods create-pods/eviction patch-pods/resize patch-flexdaemonsettemplates/status",
-		{PeerPods: true, Capacity: true, Controllers: true}: "patch-nodes/status",
+		{PeerPods: true, Capacity: true, Controllers: true}: "patch-vmcatalogs/status create-pods/eviction patch-nodes/status",
 	} {
 		var got []string
 		for _, need := range writesOf(on) {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
@@ -137,6 +138,9 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	kinds := on.Kinds()
 	if on.Spread {
 		kinds = append(kinds, &corev1.Pod{})
+	}
+	if on.PeerPods {
+		kinds = append(kinds, &stowage.VMCatalog{})
 	}
 	p.rights = &rights{
 		reviews: p.clients.set.AuthorizationV1().SelfSubjectAccessReviews(), clock: p.env.Clock, log: p.log.WithName("rights"),

@@ -366,10 +366,12 @@ func TestChartGrantsEachPart(t *testing.T) {
 func TestChartGrantsOnlyWhatIsOn(t *testing.T) {
 	spread := []string{"seatledgers create", "poolstates create", "poddistributors watch", "poddistributors/status patch", "deployments watch", "rollouts get", "*/scale get", "events list"}
 	sizing := []string{"pods/resize patch", "flexdaemonsettemplates watch", "flexdaemonsettemplates/status patch"}
-	peerPods := []string{"nodes patch", "nodes/status patch"}
-	evicting := []string{"pods patch", "pods/eviction create"}
+	capacity := []string{"nodes patch", "nodes/status patch"}
+	peerPods := slices.Concat(capacity, []string{"vmcatalogs watch", "vmcatalogs/status patch"})
+	patching := []string{"pods patch"}
 	own := []string{"mutatingwebhookconfigurations update", "validatingwebhookconfigurations update"}
-	all := slices.Concat(spread, sizing, peerPods, evicting, own, []string{
+	all := slices.Concat(spread, sizing, peerPods, patching, own, []string{
+		"pods/eviction create",
 		"namespaces watch", "nodes watch", "pods watch", "limitranges watch", "replicasets watch", "daemonsets watch",
 	})
 	for _, tc := range []struct {
@@ -380,12 +382,13 @@ func TestChartGrantsOnlyWhatIsOn(t *testing.T) {
 		{[]string{"features.spread=false"}, spread},
 		{[]string{"features.sizing=false"}, sizing},
 		{[]string{"features.peerPods=false"}, peerPods},
-		{[]string{"features.spread=false", "features.sizing=false"}, slices.Concat(spread, sizing, evicting)},
+		{[]string{"features.spread=false", "features.sizing=false"}, slices.Concat(spread, sizing, patching)},
+		{[]string{"features.spread=false", "features.sizing=false", "features.peerPods=false"}, slices.Concat(spread, sizing, peerPods, patching, []string{"pods/eviction create", "pods watch", "nodes watch", "limitranges watch", "replicasets watch", "daemonsets watch"})},
 		{[]string{"features.spread=false", "features.peerPods=false"}, slices.Concat(spread, peerPods, []string{"replicasets watch"})},
 		{[]string{"features.sizing=false", "features.peerPods=false"}, slices.Concat(sizing, peerPods, []string{"limitranges watch"})},
-		{[]string{"features.spread=false", "features.sizing=false", `settings={"peerpods-capacity":"Off"}`}, slices.Concat(spread, sizing, evicting, peerPods, []string{"pods watch", "nodes watch"})},
-		{[]string{`settings={"peerpods-capacity":"Off"}`}, peerPods},
-		{[]string{`settings={"peerpods-capacity":false}`}, peerPods},
+		{[]string{"features.spread=false", "features.sizing=false", `settings={"peerpods-capacity":"Off"}`}, slices.Concat(spread, sizing, patching, capacity, []string{"nodes watch"})},
+		{[]string{`settings={"peerpods-capacity":"Off"}`}, capacity},
+		{[]string{`settings={"peerpods-capacity":false}`}, capacity},
 		{[]string{`certs.existingSecret="mine"`}, own},
 	} {
 		t.Run(strings.Join(tc.set, " "), func(t *testing.T) {
