@@ -136,7 +136,7 @@ func TestVMCatalogIsChecked(t *testing.T) {
 		"no types":           {func(o *stowage.VMCatalog) { o.Spec.Types = nil }, "spec.types"},
 		"two of one name":    {func(o *stowage.VMCatalog) { o.Spec.Types = append(o.Spec.Types, o.Spec.Types[0]) }, "Duplicate value"},
 		"a price":            {func(o *stowage.VMCatalog) { o.Spec.Types[0].PricePerHour = "$1" }, "pricePerHour"},
-		"no memory":          {func(o *stowage.VMCatalog) { o.Spec.Types[0].Memory = resource.MustParse("0") }, "memory is a quantity above 0"},
+		"no memory":          {func(o *stowage.VMCatalog) { o.Spec.Types[0].Memory = resource.MustParse("0") }, "spec.types[0].memory"},
 		"a model of no GPU":  {func(o *stowage.VMCatalog) { o.Spec.Types[0].GPUModel = "tesla" }, "gpuModel needs gpus"},
 		"no vCPU":            {func(o *stowage.VMCatalog) { o.Spec.Types[0].VCPUs = 0 }, "vcpus"},
 		"a negative reserve": {func(o *stowage.VMCatalog) { o.Spec.Reserved.CPU = new(resource.MustParse("-1")) }, "cpu is a quantity that is not negative"},

@@ -84,9 +84,9 @@ type VMType struct {
 	// Memory is how much memory a VM of the type has, such as 8Gi.
 	//
 	// +kubebuilder:validation:Schemaless
-	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="string(self).size() <= 32 && string(self).matches('^([0-9]*[1-9][0-9]*([.][0-9]+)?|[0-9]*[.][0-9]*[1-9][0-9]*)([kMGTPE]|[KMGTPE]i)?$')",message="memory is a quantity above 0, such as 8Gi"
+	// +kubebuilder:validation:Pattern=`^([0-9]*[1-9][0-9]*([.][0-9]+)?|[0-9]*[.][0-9]*[1-9][0-9]*)([kMGTPE]|[KMGTPE]i)?$`
 	Memory resource.Quantity `json:"memory"`
 	// GPUs is how many GPUs a VM of the type has. Without it, none.
 	//
