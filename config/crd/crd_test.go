@@ -65,3 +65,39 @@ func textsHaveALimit(t *testing.T, file string) {
 	spec := kind.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 	check("spec", &spec)
 }
+
+// Kubernetes 1.33 and older estimate a rule on a value that is a number or a string at 3 MB for each item of a list, and refuse the kind of a
+// long list. In such a list, a string with a pattern stands in the place of the rule.
+func TestLongListsHaveNoRulesOnNumbersOrStrings(t *testing.T) {
+	const long = 32 // items
+	files, err := fs.Glob(crd.Bases, "bases/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, error %v", len(files), err)
+	}
+	for _, file := range files {
+		data, err := crd.Bases.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kind apiextensionsv1.CustomResourceDefinition
+		if err := yaml.Unmarshal(data, &kind); err != nil {
+			t.Fatal(err)
+		}
+		var check func(path string, s *apiextensionsv1.JSONSchemaProps, items int64)
+		check = func(path string, s *apiextensionsv1.JSONSchemaProps, items int64) {
+			if s.XIntOrString && len(s.XValidations) > 0 && items > long {
+				t.Errorf("%s: %s has a rule on a number or a string in a list of %d", file, path, items)
+			}
+			for name, p := range s.Properties {
+				check(path+"."+name, &p, items)
+			}
+			if s.Items != nil && s.Items.Schema != nil {
+				if s.MaxItems != nil {
+					items *= *s.MaxItems
+				}
+				check(path+"[]", s.Items.Schema, items)
+			}
+		}
+		check("", kind.Spec.Versions[0].Schema.OpenAPIV3Schema, 1)
+	}
+}
