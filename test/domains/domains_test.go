@@ -225,7 +225,9 @@ func TestZoneWithoutSpot(t *testing.T) {
 	d := n.OverZones(t, "web", 60, withSpill)
 	s := n.Distribution(t, "web")
 	suite.Must(t, n.Create(t.Context(), d))
-	even := func(a, b, c int64) bool { return c == 3 && max(a, b)-min(a, b) <= 3 }
+	// Zones a and b have the other seats in turns. A try, here every few seconds, gives c one seat more and shifts the turns of the seats after it. So the
+	// pods of a burst are of runs with other turns, and each run may be off by one or two.
+	even := func(a, b, c int64) bool { return c == 3 && max(a, b)-min(a, b) <= 6 }
 	settlesIn(t, n, "web", 60, s, even)
 	state, err := n.PoolState(t.Context(), d.UID)
 	suite.Must(t, err)
