@@ -3,7 +3,7 @@
 # The simulations have nothing for the race detector to find, and take six times as long under it: one
 # goroutine uses a book, or a workload, at a time.
 SIMULATION := 'Simulation'
-SIMULATED  := $(addprefix ./internal/,spread/ledger spread/shortage/spill spread/shortage spread/repair spread/gate size/resize vm/capacity)
+SIMULATED  := $(addprefix ./internal/,spread/ledger spread/shortage/spill spread/shortage spread/repair spread/gate size/resize vm/capacity vm/catalog)
 TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
 CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare -e /test/liveness)
@@ -25,6 +25,11 @@ test-unit: build ## Run the tests that need no control plane, with the race dete
 	@(cd hack/docs && go test $(TESTFLAGS) ./...)
 	@(cd hack/controlplane/versions/v1.30.14 && go test -count=1 $(TESTFLAGS) ./...)
 	@(cd hack/controlplane/kubernetes && $(FILTERS) $(TESTFLAGS) ./comparison)
+	@$(MAKE) --no-print-directory counts
+
+.PHONY: counts
+counts: ## Compare what decisions cost, in allocations and bytes, with docs/design/counts.md (UPDATE=1 writes it)
+	@CGO_ENABLED=0 go run ./hack/counts $(if $(UPDATE),-update)
 
 # kube-scheduler's packages are compiled as for the control plane, which shares them.
 FILTERS = CGO_ENABLED=0 go test -trimpath -vet=off -count=1

@@ -71,6 +71,28 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
+// BenchmarkLeftAlone measures pods that Stowage does not change.
+func BenchmarkLeftAlone(b *testing.B) {
+	for name, mode := range map[string]stowage.Mode{"Off": stowage.ModeOff, "Audit": stowage.ModeAudit} {
+		pod := benchPod(false, true)
+		pod.Labels[stowage.ModeKey] = string(mode)
+		body := benchReviewOf(b, pod)
+		handler := newTestHandler(b, manifests.New(world.Objects{}))
+		b.Run("mode="+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := &discard{header: http.Header{}}
+				r := httptest.NewRequest(http.MethodPost, "/mutate-v1-pod", bytes.NewReader(body))
+				r.Header.Set("Content-Type", "application/json")
+				handler.ServeHTTP(w, r)
+				if w.status != 0 && w.status != http.StatusOK {
+					b.Fatalf("status %d", w.status)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkCatalog compares the admission of a peer pod without a VMCatalog and with one of 500 types, of which the pod gets the last.
 func BenchmarkCatalog(b *testing.B) {
 	o := stowage.VMCatalog{}
@@ -206,7 +228,11 @@ func plainHandler() http.Handler {
 // about 4 KiB of pod, or one with 20 containers and 200 variables.
 func benchReview(tb testing.TB, large, peer bool) []byte {
 	tb.Helper()
-	pod := benchPod(large, peer)
+	return benchReviewOf(tb, benchPod(large, peer))
+}
+
+func benchReviewOf(tb testing.TB, pod *corev1.Pod) []byte {
+	tb.Helper()
 	dryRun := false
 	review := admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},

@@ -53,7 +53,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 	if err != nil {
 		return feature.Decision{}, err
 	}
-	warnings = append(append(warnings, unread...), f.ownType(pod, choose)...)
+	warnings = append(warnings, unread...)
 	d := feature.Decision{Pod: pod, Summary: summary(pod.Metadata.Annotations, f.Config.VMResource)}
 	if copied != "" && podpatch.IsCopy(req.Pod.Metadata.Annotations[stowage.OriginalResourcesAnnotation], copied) {
 		d.Events = append(d.Events, feature.Event{Reason: stowage.EventRecordIgnored, Note: warnings[0]})

@@ -11,7 +11,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
-	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/vm/catalog"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
@@ -49,6 +48,17 @@ func (c chooser) Choose(need *catalog.Need) (t *catalog.Type, warnings []string)
 // Closed implements [peerpod.Chooser].
 func (c chooser) Closed(name string) bool { return c.IsClosed(name, c.namespace) }
 
+// Check implements [peerpod.Chooser].
+func (c chooser) Check(name string, need *catalog.Need) []string {
+	switch t := c.Type(name); {
+	case t == nil:
+		return []string{fmt.Sprintf("annotation %s is %q, which VMCatalog %s does not have; the VM counts without a price", stowage.MachineTypeAnnotation, name, c.Name)}
+	case !t.Fits(need):
+		return []string{fmt.Sprintf("annotation %s is %q, and a VM of that type is too small for this pod", stowage.MachineTypeAnnotation, name)}
+	}
+	return nil
+}
+
 // chooser returns what chooses the type of VM of a pod, or nil if no catalog is for its RuntimeClass. Where the catalogs cannot be read, there
 // are none.
 func (f *Feature) chooser(ctx context.Context, req *feature.Request) (peerpod.Chooser, []string) {
@@ -68,25 +78,6 @@ func (f *Feature) chooser(ctx context.Context, req *feature.Request) (peerpod.Ch
 		c.take = func(try catalog.Try) bool { return f.Tries.take(of, try) }
 	}
 	return c, nil
-}
-
-// ownType returns what the user of a pod should know whose type of VM Stowage did not choose.
-func (f *Feature) ownType(pod *podpatch.Pod, choose peerpod.Chooser) (warnings []string) {
-	c, ok := choose.(chooser)
-	if !ok || pod.Metadata.Annotations[stowage.MachineTypeAnnotation] == "" {
-		return nil
-	}
-	m, err := f.Config.Machine(pod)
-	if m == nil || err != nil || m.Ours {
-		return nil
-	}
-	switch t := c.Type(m.Type); {
-	case t == nil:
-		warnings = append(warnings, fmt.Sprintf("annotation %s is %q, which VMCatalog %s does not have; the VM counts without a price", stowage.MachineTypeAnnotation, m.Type, c.Name))
-	case !t.Fits(m.Need):
-		warnings = append(warnings, fmt.Sprintf("annotation %s is %q, and a VM of that type is too small for this pod", stowage.MachineTypeAnnotation, m.Type))
-	}
-	return warnings
 }
 
 // Tries gives types that are closed to single pods, which try whether VMs of them can be made again. Each replica gives a type to one pod of each

@@ -19,6 +19,8 @@ type Chooser interface {
 	Type(name string) *catalog.Type
 	// Closed reports whether no new pod gets a type.
 	Closed(name string) bool
+	// Check returns what the user of a pod should be warned of that has a type of somebody else's choice.
+	Check(name string, need *catalog.Need) (warnings []string)
 }
 
 // typed writes the type of VM into out, where nobody else wrote one. A pod that passes again keeps its type as long as it asks for the same, and
@@ -29,12 +31,15 @@ func typed(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choos
 		was = wrote
 	}
 	machine, model := pod.Metadata.Annotations[stowage.MachineTypeAnnotation], pod.Metadata.Annotations[stowage.GPUModelAnnotation]
-	if machine != "" && machine != was.Machine {
-		return nil // another client's
-	}
 	ownModel := model != "" && model != was.Model
 	if ownModel {
 		asks.Model = model
+	}
+	if machine != "" && machine != was.Machine { // another client's
+		if choose != nil {
+			return choose.Check(machine, asks)
+		}
+		return nil
 	}
 	if now.Asks = asks.String(); machine != "" && was.Asks == now.Asks && (choose == nil || !choose.Closed(machine)) {
 		now.Machine, now.Model = was.Machine, was.Model
