@@ -57,6 +57,7 @@ func TestSpreadConcurrent(t *testing.T) {
 			alone bool // one webhook alone is another case
 			test  func(*testing.T)
 		}{
+			{"requests of a burst", true, testRequests},
 			{"bursts", true, testBursts},
 			{"two Deployments at once", false, testTwoAtOnce},
 			{"a rollout, and a rollback half-way", false, testRollout},
@@ -110,6 +111,31 @@ func testBursts(t *testing.T) {
 				n.Spreads(t, "web", replicas, s)
 			}
 		})
+	}
+}
+
+// mostRequests is how many requests the webhooks send for a burst of 500 pods, at most, by how many they are: docs/design/counts.md. Conflicts and
+// late answers on a slow machine make it more than usual.
+var mostRequests = map[int]float64{1: 30, 3: 120}
+
+// testRequests counts the requests that webhooks send for a burst of 500 pods.
+func testRequests(t *testing.T) {
+	n := suite.NewTenant(t)
+	d := n.Deployment("web", 1, suite.Annotated(suite.EightyTwenty))
+	suite.Must(t, n.Create(t.Context(), d))
+	n.Ready(t, "web", 1)
+	sent := func() (sum float64) {
+		for _, r := range suite.Cluster.Replicas() {
+			sum += suite.MetricAt(t, r.MetricsURL, "rest_client_requests_total")
+		}
+		return sum
+	}
+	before := sent()
+	n.Scale(t, d, 501)
+	n.Ready(t, "web", 501)
+	replicas := len(suite.Cluster.Replicas())
+	if got, most := sent()-before, mostRequests[replicas]; got > most {
+		t.Errorf("%d webhooks sent %.0f requests for 500 pods, and %.0f is the most", replicas, got, most)
 	}
 }
 
