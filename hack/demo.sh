@@ -99,7 +99,7 @@ sizes() {
 }
 
 title "A DaemonSet on nodes of 4, 16 and 64 cores: a tenth of each (config/samples/sizing.yaml)"
-"$kubectl" apply -f hack/demo-nodes.yaml >/dev/null
+"$kubectl" apply -f hack/nodes/sizes.yaml >/dev/null
 "$kubectl" wait node/worker-4 node/worker-16 node/worker-64 --for=condition=Ready --timeout=60s >/dev/null
 "$kubectl" apply -f config/samples/sizing.yaml >/dev/null
 "$kubectl" rollout status daemonset/example-daemonset --timeout=60s >/dev/null
@@ -115,8 +115,8 @@ sizes
 title "The pod template of a peer pod, as it is written (config/samples/peerpod.yaml)"
 sed -n '/runtimeClassName/,$p' config/samples/peerpod.yaml
 
-title "What Stowage would do, offline: bin/stowage preview config/samples/ hack/demo-nodes.yaml"
-bin/stowage preview config/samples/ hack/demo-nodes.yaml
+title "What Stowage would do, offline: bin/stowage preview config/samples/ hack/nodes/"
+bin/stowage preview config/samples/ hack/nodes/
 
 title "The same pod, as the API server has it"
 "$kubectl" apply -f config/samples/peerpod.yaml

@@ -190,7 +190,7 @@ func start(ctx context.Context, o options, repo string, build build, dir string)
 const healthInterval = 2 * time.Second
 
 func (b *bench) prepare(ctx context.Context, repo, dir string) error {
-	if err := b.ApplyFiles(ctx, filepath.Join(repo, "hack", "controlplane", "nodes.yaml")); err != nil {
+	if err := b.ApplyFiles(ctx, filepath.Join(repo, "hack", "nodes", "pools.yaml")); err != nil {
 		return err
 	}
 	if err := b.StartStowage(ctx, controlplane.StowageOptions{

@@ -14,7 +14,7 @@ import (
 // The page of `-o html` has the table, the picture and no request; a chosen head sorts the rows.
 func TestReport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.html")
-	out, err := exec.CommandContext(t.Context(), *command, "preview", "../../config/samples", "../../hack/demo-nodes.yaml", "-o", "html").Output()
+	out, err := exec.CommandContext(t.Context(), *command, "preview", "../../config/samples", "../../hack/nodes/sizes.yaml", "-o", "html").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

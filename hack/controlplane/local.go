@@ -96,7 +96,7 @@ func upCommand(dir *string) *cobra.Command {
 				return fmt.Errorf("--replicas is %d; it must be at least 1", w.Replicas)
 			}
 			if w.Nodes == "" {
-				w.Nodes = filepath.Join(l.repo, "hack", "controlplane", "nodes.yaml")
+				w.Nodes = filepath.Join(l.repo, "hack", "nodes", "pools.yaml")
 			}
 			if w.Binary == "" {
 				w.Binary = filepath.Join(l.repo, "bin", "stowage")
@@ -116,7 +116,7 @@ func upCommand(dir *string) *cobra.Command {
 	}
 	cmd.Flags().IntVar(&w.Replicas, "replicas", w.Replicas, "Stowage processes to run")
 	cmd.Flags().StringVar(&w.Binary, "stowage", w.Binary, "Stowage program to run (default bin/stowage)")
-	cmd.Flags().StringVar(&w.Nodes, "nodes", w.Nodes, "File of the fake nodes (default hack/controlplane/nodes.yaml)")
+	cmd.Flags().StringVar(&w.Nodes, "nodes", w.Nodes, "File of the fake nodes (default hack/nodes/pools.yaml)")
 	return cmd
 }
 

@@ -154,7 +154,7 @@ func TestPreviewCalls(t *testing.T) {
 func TestPreviewPictures(t *testing.T) {
 	const samples = "../../config/samples/"
 	for name, args := range map[string][]string{
-		"plot":       {"-f", samples, "-f", "../../hack/demo-nodes.yaml", "--replicas", "12", "--plot"},
+		"plot":       {"-f", samples, "-f", "../../hack/nodes/sizes.yaml", "--replicas", "12", "--plot"},
 		"plot-large": {"-f", samples + "spread-annotation.yaml", "--replicas", "1000", "--plot"},
 		"svg":        {"-f", samples + "spread-annotation.yaml", "-f", samples + "spread-poddistributor.yaml", "-o", "svg"},
 		"nothing":    {"-f", samples + "peerpod.yaml", "--plot"},

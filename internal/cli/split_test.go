@@ -33,8 +33,8 @@ func TestSplitIsPlanned(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, shown := run(t, "", nil, "preview", file)
-	for _, line := range []string{"agent-m5-16xlarge  1     sizing    -     large    6300m", "agent-m5-xlarge    1     sizing    -     small-1  390m",
-		"agent-m5-xlarge    1     sizing    -     small-2  392m", "agent              1     sizing    -     other    800m"} {
+	for _, line := range []string{"agent-m5-16xlarge  1     sizing    large    6300m", "agent-m5-xlarge    1     sizing    small-1  390m",
+		"agent-m5-xlarge    1     sizing    small-2  392m", "agent              1     sizing    other    800m"} {
 		if !strings.Contains(shown, "DaemonSet monitoring/"+line) {
 			t.Errorf("no DaemonSet %s in\n%s", line, shown)
 		}

@@ -129,7 +129,6 @@ type Summary struct {
 	vms           int64
 	last          *Workload
 	order         int
-	catalogs      bool     // a VMCatalog is for some of the pods
 	price         int64    // of all VMs in an hour, in millionths
 	offers        []string // what catalogs have for the pods, once each
 }
@@ -154,10 +153,12 @@ func (s *Summary) Add(a *Admitted) {
 	if a.Offer != nil {
 		s.addOffer(a.Offer)
 	}
-	at, ok := s.known[r]
+	alike := r
+	alike.node = "" // a large cluster has many nodes of a size
+	at, ok := s.known[alike]
 	if !ok {
 		at = len(s.rows)
-		s.known[r] = at
+		s.known[alike] = at
 		r.order = s.order
 		s.rows = append(s.rows, r)
 	}
@@ -175,22 +176,26 @@ func (s *Summary) Print(out io.Writer) error {
 func (s *Summary) table() (t report.Table, text string) {
 	// Workloads stay in order, and the pools of one are sorted.
 	rows := slices.SortedStableFunc(slices.Values(s.rows), func(a, b row) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.pool, b.pool)) })
-	t.Head = []string{"WORKLOAD", "PODS", "DECISION", "POOL", "NODE", "CPU", "MEMORY", "STORAGE", "GPUS", "VMS"}
-	if s.catalogs {
-		t.Head = append(t.Head, "TYPE", "PRICE/H")
-	}
+	t.Head = []string{"WORKLOAD", "PODS", "DECISION", "POOL", "NODE", "CPU", "MEMORY", "STORAGE", "GPUS", "VMS", "TYPE", "PRICE/H"}
 	for _, r := range rows {
-		each := "-"
+		each, node := "-", r.node
 		if r.vms != 0 {
 			each = strconv.FormatInt(r.vms, 10)
 		}
-		cells := []string{r.workload, strconv.Itoa(r.pods), r.decision, r.pool, r.node, r.cpu, r.memory, r.storage, r.gpus, each}
-		if s.catalogs {
-			cells = append(cells, cmp.Or(r.machine, "-"), cmp.Or(r.price, "-"))
+		if node != "-" && r.pods > 1 {
+			node = fmt.Sprintf("%s and %d more", node, r.pods-1)
 		}
-		t.Rows = append(t.Rows, cells)
+		t.Rows = append(t.Rows, []string{r.workload, strconv.Itoa(r.pods), r.decision, r.pool, node, r.cpu, r.memory, r.storage, r.gpus, each, cmp.Or(r.machine, "-"), cmp.Or(r.price, "-")})
 	}
-	text = fmt.Sprintf("%s, %d changed; they take %d %s. CPU to VMS are of each pod: its share of the node, or its VM.", report.Pods(s.pods), s.changed, s.vms, s.vmResource)
+	t.DropEmpty("-")
+	text = fmt.Sprintf("%s, %d changed", report.Pods(s.pods), s.changed)
+	if s.vms > 0 {
+		text += fmt.Sprintf("; they take %d %s", s.vms, s.vmResource)
+	}
+	text += "."
+	if slices.Contains(t.Head, "CPU") || slices.Contains(t.Head, "MEMORY") {
+		text += " Sizes are of each pod: its share of the node, or its VM."
+	}
 	if s.price > 0 {
 		text += fmt.Sprintf(" The VMs cost %s an hour, by their VMCatalogs.", catalog.Money(s.price))
 	}
@@ -205,7 +210,6 @@ const mostOffers = 20
 
 // addOffer adds what a catalog has for the next pod.
 func (s *Summary) addOffer(o *catalog.Offer) {
-	s.catalogs = true
 	if price, err := catalog.ParsePrice(o.PricePerHour); err == nil {
 		s.price += price.Micros()
 	}

@@ -23,6 +23,19 @@ type Table struct {
 	Links  map[string]string
 }
 
+// DropEmpty leaves out the columns in which each cell is the text that stands for nothing.
+func (t *Table) DropEmpty(nothing string) {
+	for at := range slices.Backward(t.Head) {
+		if slices.ContainsFunc(t.Rows, func(row []string) bool { return row[at] != nothing }) {
+			continue
+		}
+		t.Head = slices.Delete(t.Head, at, at+1)
+		for i := range t.Rows {
+			t.Rows[i] = slices.Delete(t.Rows[i], at, at+1)
+		}
+	}
+}
+
 // LinkReasons makes the cells of a column links to what docs/reasons.md says of these reasons.
 func (t *Table) LinkReasons(column string, reasons ...string) {
 	if t.Linked = column; t.Links == nil {

@@ -73,7 +73,7 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer cluster.Stop()
-	if err := cluster.ApplyFiles(ctx, filepath.Join(repo, "hack", "controlplane", "nodes.yaml")); err != nil {
+	if err := cluster.ApplyFiles(ctx, filepath.Join(repo, "hack", "nodes", "pools.yaml")); err != nil {
 		return 0, err
 	}
 	if err := cluster.WaitForNodes(ctx, 9); err != nil {

@@ -106,7 +106,7 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 	if Server, err = apisupport.Discover(Cluster.Clientset.Discovery()); err != nil {
 		return 0, err
 	}
-	if err := Cluster.ApplyFiles(ctx, filepath.Join(Repo, "hack", "controlplane", "nodes.yaml")); err != nil {
+	if err := Cluster.ApplyFiles(ctx, filepath.Join(Repo, "hack", "nodes", "pools.yaml")); err != nil {
 		return 0, err
 	}
 	for _, name := range []string{"kata-remote", "kata-other", TypedClass, "runc"} {
