@@ -81,10 +81,12 @@ func run(page string, update bool) error {
 			return fmt.Errorf("%s: no benchmark matches %s", m.pkg, m.bench)
 		}
 	}
+	was := parse(old)
 	if update {
+		keep(was, is)
 		return os.WriteFile(page, []byte(head+begin+table(is)+end+tail), 0o644)
 	}
-	return compare(parse(old), is)
+	return compare(was, is)
 }
 
 // line is one line of a benchmark's output. The number at the end of the name is that of processors.
@@ -157,6 +159,22 @@ func parse(text string) map[string]counts {
 	return of
 }
 
+// keep puts the counts of the table in the place of those that do not differ from them, so that an update writes what has changed.
+func keep(was, is map[string]counts) {
+	for name, of := range is {
+		for unit, now := range of {
+			if before, known := was[name][unit]; known && !differs(before, now, unit) {
+				of[unit] = before
+			}
+		}
+	}
+}
+
+// differs reports whether a count is beyond the margin of the table's.
+func differs(before, now float64, unit string) bool {
+	return math.Abs(now-before) > max(1, before*margins[unit])
+}
+
 // compare returns what differs from the table, joined.
 func compare(was, is map[string]counts) error {
 	var errs []error
@@ -167,7 +185,7 @@ func compare(was, is map[string]counts) error {
 			switch {
 			case measured && !known:
 				errs = append(errs, fmt.Errorf("%s has %.0f %s, and the table has none", name, now, unit))
-			case measured && math.Abs(now-before) > max(1, before*margins[unit]):
+			case measured && differs(before, now, unit):
 				errs = append(errs, fmt.Errorf("%s has %.0f %s, and the table %.0f", name, now, unit, before))
 			}
 		}

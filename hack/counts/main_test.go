@@ -25,6 +25,9 @@ func TestTable(t *testing.T) {
 	if err := compare(was, is); err != nil {
 		t.Errorf("within the margin: %v", err)
 	}
+	if keep(was, is); is["x Handler/pod=other/impl=stowage"]["allocs/op"] != 80 {
+		t.Errorf("an update writes %v", is)
+	}
 	is["x Handler/pod=other/impl=stowage"]["allocs/op"] = 84
 	is["x New"], was["x Gone"] = counts{"allocs/op": 1}, counts{"allocs/op": 1}
 	err := compare(was, is)

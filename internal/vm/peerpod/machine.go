@@ -30,6 +30,9 @@ func typed(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choos
 	if wrote != nil {
 		was = wrote
 	}
+	if choose == nil && was.Machine == "" {
+		return nil // there is no catalog, and there was none
+	}
 	machine, model := pod.Metadata.Annotations[stowage.MachineTypeAnnotation], pod.Metadata.Annotations[stowage.GPUModelAnnotation]
 	ownModel := model != "" && model != was.Model
 	if ownModel {

@@ -178,30 +178,15 @@ func (r *run) update(ctx context.Context, all []*catalog.Catalog, c *catalog.Cat
 	if stored.UID != c.UID || stored.ResourceVersion != c.Version {
 		return false, nil // the next look has the same one
 	}
-	o := stored.DeepCopy()
-	counts.Into(&o.Status)
-	o.Status.ObservedGeneration = o.Generation
-	ready := metav1.Condition{Type: stowage.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(r.Time.Now())}
-	reason, message := Standing(all, c, r.Config.RuntimeClasses)
-	if ready.Reason, ready.Message = string(reason), message; reason != stowage.ReasonCounted {
-		ready.Status = metav1.ConditionFalse
-	}
-	meta.SetStatusCondition(&o.Status.Conditions, ready)
-
-	was := map[catalog.Key]catalog.Closure{}
+	o, was := stored.DeepCopy(), map[catalog.Key]catalog.Closure{}
 	for _, closure := range c.Closures() {
 		was[closure.Key] = closure
 	}
 	view := r.view(c, peers)
 	after := c.Next(view, r.Timing.Tries)
-	o.Status.Closed = nil
-	for i := range after {
-		closure := &after[i]
-		if known, ok := was[closure.Key]; ok && closure.Phase == known.Phase && closure.Waited.Sub(known.Waited) < time.Minute {
-			closure.Waited = known.Waited // to about a minute, so that the status stays as it is
-		}
-		o.Status.Closed = append(o.Status.Closed, closure.Status())
-	}
+	counts.Into(&o.Status)
+	o.Status.ObservedGeneration, o.Status.Closed = o.Generation, statusOf(after, was)
+	meta.SetStatusCondition(&o.Status.Conditions, r.ready(all, c, o.Generation))
 	if apiequality.Semantic.DeepEqual(o.Status, stored.Status) {
 		return len(after) == 0 && !view.Waits(), nil
 	}
@@ -215,6 +200,30 @@ func (r *run) update(ctx context.Context, all []*catalog.Catalog, c *catalog.Cat
 	}
 	r.tell(o, was, after)
 	return false, nil
+}
+
+// statusOf is what closes types, for a status. When a pod last waited is known to about a minute, so that the status stays as it is.
+func statusOf(after []catalog.Closure, was map[catalog.Key]catalog.Closure) (closed []stowage.ClosedVMType) {
+	for _, c := range after {
+		if known, ok := was[c.Key]; ok && c.Phase == known.Phase && c.Waited.Sub(known.Waited) < time.Minute {
+			c.Waited = known.Waited
+		}
+		closed = append(closed, c.Status())
+	}
+	return closed
+}
+
+// ready is the condition Ready of a catalog.
+func (r *run) ready(all []*catalog.Catalog, c *catalog.Catalog, generation int64) metav1.Condition {
+	reason, message := Standing(all, c, r.Config.RuntimeClasses)
+	ready := metav1.Condition{
+		Type: stowage.ConditionReady, Status: metav1.ConditionFalse, Reason: string(reason), Message: message,
+		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(r.Time.Now()),
+	}
+	if reason == stowage.ReasonCounted {
+		ready.Status = metav1.ConditionTrue
+	}
+	return ready
 }
 
 // tell publishes what closed and what opened.
