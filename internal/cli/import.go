@@ -97,6 +97,9 @@ func (o *importOptions) vmCatalog(s Streams) error {
 	errs := []error{checkFiles(o.files)}
 	for _, text := range o.vmTypes {
 		name, size, err := migrate.ParseVMSize(text)
+		if _, twice := sizes[name]; err == nil && twice {
+			err = fmt.Errorf("%.64q is there twice", name)
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--vm-type: %w", err))
 		}

@@ -15,7 +15,7 @@ import (
 // +kubebuilder:printcolumn:name="vCPUs",type=integer,JSONPath=`.status.vcpus`,description="vCPUs of these VMs"
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.status.memory`,description="Memory of these VMs"
 // +kubebuilder:printcolumn:name="Price/h",type=string,JSONPath=`.status.pricePerHour`,description="What these VMs cost in an hour, as the catalog has it"
-// +kubebuilder:printcolumn:name="Closed",type=string,JSONPath=`.status.closed[*].type`,description="Types of which no VM could be made, for all or for a namespace"
+// +kubebuilder:printcolumn:name="Closed",type=string,JSONPath=`.status.closedTypes`,description="Types of which no VM could be made, for all or for a namespace"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the catalog holds, and its VMs are counted"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VMCatalog struct {
@@ -174,6 +174,11 @@ type VMCatalogStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Closed []ClosedVMType `json:"closed,omitempty"`
+	// ClosedTypes names the types that are closed, for a column.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	ClosedTypes string `json:"closedTypes,omitempty"`
 	// Unfit are pods for which the catalog has no type that is large enough.
 	//
 	// +optional

@@ -54,7 +54,7 @@ func (c chooser) Check(name string, need *catalog.Need) []string {
 	case t == nil:
 		return []string{fmt.Sprintf("annotation %s is %q, which VMCatalog %s does not have; the VM counts without a price", stowage.MachineTypeAnnotation, name, c.Name)}
 	case !t.Fits(need):
-		return []string{fmt.Sprintf("annotation %s is %q, and a VM of that type is too small for this pod", stowage.MachineTypeAnnotation, name)}
+		return []string{fmt.Sprintf("annotation %s is %q, and a VM of that type is too small for this pod, or of another zone or GPU model", stowage.MachineTypeAnnotation, name)}
 	}
 	return nil
 }

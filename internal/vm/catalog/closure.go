@@ -185,6 +185,7 @@ func (c *Closure) step(s *sight, timing tries.Timing) {
 		c.Phase = ""
 	case c.Phase == Trying && failed > 0 && failed >= found:
 		c.Tries++
+		c.Why = fmt.Sprintf("%d tries have found none", c.Tries)
 		c.Phase, c.Since, c.Next = Closed, s.Now, s.Now.Add(timing.After(c.Tries))
 	case c.Phase == Trying && s.Now.Sub(latest(c.Since, c.Waited)) >= timing.Forget: // no pod tries it
 		c.Phase = ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -185,7 +186,7 @@ func (r *run) update(ctx context.Context, all []*catalog.Catalog, c *catalog.Cat
 	view := r.view(c, peers)
 	after := c.Next(view, r.Timing.Tries)
 	counts.Into(&o.Status)
-	o.Status.ObservedGeneration, o.Status.Closed = o.Generation, statusOf(after, was)
+	o.Status.ObservedGeneration, o.Status.Closed, o.Status.ClosedTypes = o.Generation, statusOf(after, was), namesOf(after)
 	meta.SetStatusCondition(&o.Status.Conditions, r.ready(all, c, o.Generation))
 	if apiequality.Semantic.DeepEqual(o.Status, stored.Status) {
 		return len(after) == 0 && !view.Waits(), nil
@@ -213,6 +214,23 @@ func statusOf(after []catalog.Closure, was map[catalog.Key]catalog.Closure) (clo
 	return closed
 }
 
+// mostNamed is how many closed types a column names.
+const mostNamed = 4
+
+// namesOf names the types that are closed, each once. They are sorted.
+func namesOf(closures []catalog.Closure) string {
+	var names []string
+	for i := range closures {
+		if !slices.Contains(names, closures[i].Type) {
+			names = append(names, closures[i].Type)
+		}
+	}
+	if more := len(names) - mostNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ","), more)
+	}
+	return strings.Join(names, ",")
+}
+
 // ready is the condition Ready of a catalog.
 func (r *run) ready(all []*catalog.Catalog, c *catalog.Catalog, generation int64) metav1.Condition {
 	reason, message := Standing(all, c, r.Config.RuntimeClasses)
@@ -236,11 +254,11 @@ func (r *run) tell(o *stowage.VMCatalog, was map[catalog.Key]catalog.Closure, af
 			continue
 		}
 		r.Log.Info("a type of VMs changed", "catalog", o.Name, "type", c.Type, "namespace", c.Namespace, "phase", string(c.Phase), "why", c.Why)
-		switch {
-		case c.Phase == catalog.Closed && !before:
+		switch c.Phase {
+		case catalog.Closed:
 			r.Events.WarnRelated(o, typeOf(o, c), stowage.EventVMTypeClosed, events.Supply, fmt.Sprintf("no VM of type %s can be made%s: %s; new pods get the next cheapest type, and the type is not tried again before %s",
 				c.Type, forWhom(c), c.Why, c.Next.UTC().Format(time.RFC3339)))
-		case c.Phase == catalog.Trying:
+		case catalog.Trying:
 			r.Events.NormalRelated(o, typeOf(o, c), stowage.EventVMTypeTried, events.Supply, fmt.Sprintf("the next pod tries type %s again%s", c.Type, forWhom(c)))
 		}
 	}

@@ -87,11 +87,11 @@ func made(pod *corev1.Pod) (at time.Time) {
 	for _, of := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range of {
 			switch s := &of[i]; {
-			case s.State.Running != nil:
+			case s.State.Running != nil && !s.State.Running.StartedAt.IsZero():
 				return s.State.Running.StartedAt.Time
-			case s.State.Terminated != nil:
+			case s.State.Terminated != nil && !s.State.Terminated.StartedAt.IsZero():
 				return s.State.Terminated.StartedAt.Time
-			case s.RestartCount > 0:
+			case s.RestartCount > 0 || s.State.Running != nil:
 				at = pod.CreationTimestamp.Time
 			}
 		}

@@ -80,21 +80,36 @@ func TestMade(t *testing.T) {
 		status corev1.PodStatus
 		made   bool
 	}{
-		"nothing yet":               {corev1.PodStatus{Phase: corev1.PodPending}, false},
-		"scheduled":                 {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{condition(corev1.PodScheduled, "True")}}, false},
-		"no sandbox":                {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{condition(corev1.PodReadyToStartContainers, "False")}, ContainerStatuses: []corev1.ContainerStatus{creating}}, false},
-		"a sandbox":                 {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{condition(corev1.PodReadyToStartContainers, "True")}, ContainerStatuses: []corev1.ContainerStatus{pulling}}, true},
-		"an init container runs":    {corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{running}, ContainerStatuses: []corev1.ContainerStatus{creating}}, true},
-		"a container has restarted": {corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 1}}}, true},
-		"it runs":                   {corev1.PodStatus{Phase: corev1.PodRunning}, true},
-		"it had no VM in time":      {corev1.PodStatus{Phase: corev1.PodFailed, Reason: "DeadlineExceeded"}, false},
-		"its container failed":      {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: at}}}}}, true},
-		"its sandbox never was":     {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}}, false},
+		"nothing yet":                {corev1.PodStatus{Phase: corev1.PodPending}, false},
+		"scheduled":                  {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{condition(corev1.PodScheduled, "True")}}, false},
+		"no sandbox":                 {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{condition(corev1.PodReadyToStartContainers, "False")}, ContainerStatuses: []corev1.ContainerStatus{creating}}, false},
+		"a sandbox":                  {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{condition(corev1.PodReadyToStartContainers, "True")}, ContainerStatuses: []corev1.ContainerStatus{pulling}}, true},
+		"an init container runs":     {corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{running}, ContainerStatuses: []corev1.ContainerStatus{creating}}, true},
+		"a container has restarted":  {corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{RestartCount: 1}}}, true},
+		"it runs":                    {corev1.PodStatus{Phase: corev1.PodRunning}, true},
+		"it had no VM in time":       {corev1.PodStatus{Phase: corev1.PodFailed, Reason: "DeadlineExceeded"}, false},
+		"one container ended unseen": {corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}, running}}, true},
+		"its container failed":       {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: at}}}}}, true},
+		"its sandbox never was":      {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}}, false},
 	} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at}, Spec: corev1.PodSpec{NodeName: "n"}, Status: tc.status}
 		config := peerpod.DefaultConfig()
 		if got := PeerOf(&config, pod); got.Made.IsZero() == tc.made {
 			t.Errorf("%s: the VM is there: %t", name, !got.Made.IsZero())
+		}
+	}
+}
+
+func TestNamesOfClosedTypes(t *testing.T) {
+	closed := func(names ...string) (out []catalog.Closure) {
+		for _, name := range names {
+			out = append(out, catalog.Closure{Key: catalog.Key{Type: name}})
+		}
+		return out
+	}
+	for want, of := range map[string][]catalog.Closure{"": nil, "a,b": closed("a", "a", "b"), "a,b,c,d and 2 more": closed("a", "b", "c", "d", "e", "f", "f")} {
+		if got := namesOf(of); got != want {
+			t.Errorf("the names are %q, want %q", got, want)
 		}
 	}
 }
