@@ -205,6 +205,11 @@ type VMs struct {
 	PriceThen string `json:"priceThen,omitempty"`
 }
 
+// change reports whether there are VMs, and then not as many as now, or of another price.
+func (v *VMs) change() bool {
+	return v != nil && (v.Now != v.Then || v.PriceNow != v.PriceThen)
+}
+
 // DaemonSet is what a change does to the sizes of a DaemonSet's pods. The sums are of all of its pods.
 type DaemonSet struct {
 	Namespace string `json:"namespace"`
@@ -220,7 +225,7 @@ type DaemonSet struct {
 
 // Changes reports whether something would change.
 func (r *Report) Changes() bool {
-	return r.Cluster.Workloads > 0 || len(r.DaemonSets) > 0 || r.VMs != nil && (r.VMs.Now != r.VMs.Then || r.VMs.PriceNow != r.VMs.PriceThen)
+	return r.Cluster.Workloads > 0 || len(r.DaemonSets) > 0 || r.VMs.change()
 }
 
 // changes reports whether the next rollout, or Stowage before it, changes something about a workload.

@@ -46,7 +46,7 @@ type Need struct {
 
 // Nothing reports whether the pod asks for nothing. Such a pod has the default type of the program that makes VMs.
 func (n *Need) Nothing() bool {
-	return n.NanoCPU <= 0 && n.MilliMemory <= 0 && n.VCPUs <= 0 && n.Memory <= 0 && n.GPUs <= 0
+	return max(n.NanoCPU, n.MilliMemory, n.VCPUs, n.Memory, n.GPUs) <= 0
 }
 
 // String writes the need in a line, for comparing.
@@ -130,12 +130,18 @@ func (c *Catalog) Type(name string) *Type {
 
 // Fits reports whether a VM of the type has what a pod asks for.
 func (t *Type) Fits(n *Need) bool {
-	return t.nanoCPU >= n.NanoCPU && t.milliMemory >= n.MilliMemory && t.VCPUs >= n.VCPUs && t.Memory >= n.Memory && t.isFor(n)
+	if t.nanoCPU < n.NanoCPU || t.milliMemory < n.MilliMemory || t.VCPUs < n.VCPUs {
+		return false
+	}
+	return t.Memory >= n.Memory && t.isFor(n)
 }
 
 // isFor reports whether the GPUs and the zones of the type are what a pod asks for.
 func (t *Type) isFor(n *Need) bool {
-	return t.GPUs >= n.GPUs && (n.GPUs <= 0 || n.Model == "" || n.Model == t.Model) && (n.Zone == "" || len(t.Zones) == 0 || slices.Contains(t.Zones, n.Zone))
+	if n.Zone != "" && len(t.Zones) > 0 && !slices.Contains(t.Zones, n.Zone) {
+		return false
+	}
+	return n.GPUs <= 0 || t.GPUs >= n.GPUs && (n.Model == "" || n.Model == t.Model)
 }
 
 // Fitting returns the types that fit, the cheapest first.

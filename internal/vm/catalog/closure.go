@@ -153,7 +153,8 @@ func (c *Catalog) Next(v View, timing tries.Timing) []Closure {
 	}
 	// 1. A namespace whose pods have waited, and got no VM of the type meanwhile.
 	for key, of := range s.of {
-		if next[key] == nil && next[Key{Type: key.Type}] == nil && c.Type(key.Type) != nil && of.enough() && v.Now.Sub(of.made) >= v.FailAfter {
+		known := next[key] != nil || next[Key{Type: key.Type}] != nil || c.Type(key.Type) == nil
+		if !known && of.enough() && v.Now.Sub(of.made) >= v.FailAfter {
 			next[key] = &Closure{
 				Key: key, Phase: Closed, Since: v.Now, Next: v.Now.Add(timing.First), Waited: v.Now,
 				Why: fmt.Sprintf("%d pod(s) have waited for a VM for %s", of.ripe, v.FailAfter),

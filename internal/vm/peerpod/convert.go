@@ -48,6 +48,9 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 	}
 
 	// 3. Choose the type of VM.
+	if choose == nil {
+		choose = noCatalog{}
+	}
 	if copiedRecord {
 		wrote.Asks = "" // it was another pod that asked
 	}
@@ -55,7 +58,7 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 
 	// 4. Write out what containers read of their resources.
 	var machine *catalog.Type
-	if name := out.Metadata.Annotations[stowage.MachineTypeAnnotation]; name != "" && choose != nil {
+	if name := out.Metadata.Annotations[stowage.MachineTypeAnnotation]; name != "" {
 		machine = choose.Type(name)
 	}
 	warnings = append(warnings, writeOut(out, now, sizeOfType(machine, out.Metadata.Annotations))...)

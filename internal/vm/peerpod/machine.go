@@ -23,6 +23,14 @@ type Chooser interface {
 	Check(name string, need *catalog.Need) (warnings []string)
 }
 
+// noCatalog chooses nothing.
+type noCatalog struct{}
+
+func (noCatalog) Choose(*catalog.Need) (*catalog.Type, []string) { return nil, nil }
+func (noCatalog) Type(string) *catalog.Type                      { return nil }
+func (noCatalog) Closed(string) bool                             { return false }
+func (noCatalog) Check(string, *catalog.Need) []string           { return nil }
+
 // typed writes the type of VM into out, where nobody else wrote one. A pod that passes again keeps its type as long as it asks for the same, and
 // the type is not closed: the record may be a copy, in the template of a workload that Stowage does not know.
 func typed(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choose Chooser) (warnings []string) {
@@ -30,8 +38,8 @@ func typed(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choos
 	if wrote != nil {
 		was = wrote
 	}
-	if choose == nil && was.Machine == "" {
-		return nil // there is no catalog, and there was none
+	if choose == (noCatalog{}) && was.Machine == "" {
+		return nil // there was none either
 	}
 	machine, model := pod.Metadata.Annotations[stowage.MachineTypeAnnotation], pod.Metadata.Annotations[stowage.GPUModelAnnotation]
 	ownModel := model != "" && model != was.Model
@@ -39,28 +47,22 @@ func typed(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choos
 		asks.Model = model
 	}
 	if machine != "" && machine != was.Machine { // another client's
-		if choose != nil {
-			return choose.Check(machine, asks)
-		}
-		return nil
+		return choose.Check(machine, asks)
 	}
-	if now.Asks = asks.String(); machine != "" && was.Asks == now.Asks && (choose == nil || !choose.Closed(machine)) {
-		now.Machine, now.Model = was.Machine, was.Model
+	asked := asks.String()
+	if machine != "" && was.Asks == asked && !choose.Closed(machine) {
+		now.Machine, now.Model, now.Asks = was.Machine, was.Model, was.Asks
 		return nil
 	}
 	delete(out.Metadata.Annotations, stowage.MachineTypeAnnotation)
 	if !ownModel {
 		delete(out.Metadata.Annotations, stowage.GPUModelAnnotation)
 	}
-	var t *catalog.Type
-	if choose != nil {
-		t, warnings = choose.Choose(asks)
-	}
+	t, warnings := choose.Choose(asks)
 	if t == nil {
-		now.Asks = ""
 		return warnings
 	}
-	now.Machine = t.Name
+	now.Machine, now.Asks = t.Name, asked
 	out.SetAnnotation(stowage.MachineTypeAnnotation, t.Name)
 	if !ownModel && t.Model != "" && asks.GPUs > 0 {
 		now.Model = t.Model

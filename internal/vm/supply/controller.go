@@ -163,7 +163,7 @@ func (r *run) watches(t *leader.Term) bool {
 func (r *run) view(c *catalog.Catalog, peers []*Peer) catalog.View {
 	v := catalog.View{Now: r.Time.Now(), FailAfter: c.FailAfter}
 	for _, p := range peers {
-		if p.HasNode && p.Ours && c.Type(p.Type) != nil && (p.Active || !p.Made.IsZero()) {
+		if p.shows() && c.Type(p.Type) != nil && (p.Active || !p.Made.IsZero()) {
 			v.Pods = append(v.Pods, p.seen())
 		}
 	}

@@ -61,16 +61,22 @@ func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
 	now := r.Time.Now()
 	for _, p := range peers {
 		seen := p.seen()
-		if !p.Active || !p.Ours || !p.HasNode || p.Owner == nil || !c.Moves(&seen, p.Need, now) {
+		if !p.shows() || !p.Active || !c.Moves(&seen, p.Need, now) || r.stays(p) {
 			continue
 		}
-		if moves, known := r.jobs[p.Owner.UID]; known && !moves || !r.unproven.mayEvict(newest, now) || !r.limit.Allow(p.Namespace, r.Clock.Now()) {
-			continue
-		}
-		if r.evict(ctx, c, p) {
+		if r.unproven.mayEvict(newest, now) && r.limit.Allow(p.Namespace, r.Clock.Now()) && r.evict(ctx, c, p) {
 			r.unproven.note(now)
 		}
 	}
+}
+
+// stays reports whether it is known, without a request, that nobody creates a pod in the place of one.
+func (r *run) stays(p *Peer) bool {
+	if p.Owner == nil {
+		return true
+	}
+	moves, known := r.jobs[p.Owner.UID]
+	return known && !moves
 }
 
 // evict evicts a pod, if it is as it was seen.
@@ -81,7 +87,7 @@ func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 	}
 	fresh := PeerOf(&r.Config, pod)
 	seen := fresh.seen()
-	if !fresh.Active || !fresh.Ours || !fresh.HasNode || !c.Moves(&seen, fresh.Need, r.Time.Now()) {
+	if !fresh.shows() || !fresh.Active || !c.Moves(&seen, fresh.Need, r.Time.Now()) {
 		return false
 	}
 	if !r.comesBack(ctx, fresh) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {

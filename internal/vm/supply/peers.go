@@ -102,6 +102,9 @@ func made(pod *corev1.Pod) (at time.Time) {
 	return at
 }
 
+// shows reports whether the pod shows that a type cannot be made, or can: it has a node, and a type that Stowage chose.
+func (p *Peer) shows() bool { return p.HasNode && p.Ours }
+
 // seen is the pod as package catalog has it.
 func (p *Peer) seen() catalog.Pod {
 	return catalog.Pod{Namespace: p.Namespace, Type: p.Type, Began: p.Began, Made: p.Made}
