@@ -3,16 +3,12 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
-	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
-	"github.com/stowage-dev/stowage/internal/podpatch"
 )
 
 // The sentences that explanations print. Nothing in this file reads from a cluster.
@@ -300,127 +296,4 @@ func (f *seatFacts) held() string {
 	return fmt.Sprintf("%s; node %s is not one of them", how, f.Node)
 }
 
-func (f *sizeFacts) describe(a *Aspect) {
-	if f.NoTemplate {
-		f.describeNoTemplate(a)
-		return
-	}
-	for _, w := range f.Warnings {
-		a.say("%s.", w)
-	}
-	if f.NotSized != nil {
-		a.missed(*f.NotSized, f.Now)
-	}
-	if f.SizedBy == "" {
-		return
-	}
-	a.Changed, a.Summary = true, "a share of its node, by FlexDaemonsetTemplate "+f.SizedBy
-	for _, share := range f.Shares {
-		if share.Moved {
-			a.say("%s: %s.", share.Resource, share.Because)
-		} else {
-			a.say("%s: %s; the pod requests %s.", share.Resource, share.Because, cmp.Or(share.amount(), "nothing"))
-		}
-	}
-	if f.Overhead != "" {
-		a.say("Its RuntimeClass adds %s (spec.overhead), on top of its share.", f.Overhead)
-	}
-	for _, name := range f.Excluded {
-		a.say("Container %s keeps what it declares: the template excludes it.", name)
-	}
-	if f.Ceiling {
-		a.say("It gets no more than its DaemonSet declares (ceiling: Template).")
-	}
-	for _, r := range f.Resizes {
-		a.say("%s.", r.text())
-	}
-	if f.OffSize && f.InPlace {
-		a.say("Now it would be %s, and Stowage resizes it (updatePolicy: InPlace).", f.Now)
-	} else if f.OffSize {
-		a.say("Now it would be %s; new pods get that, and this one keeps its size (updatePolicy: OnCreate).", f.Now)
-	}
-	if f.Refused != "" { // only a resize is
-		a.say("The status of FlexDaemonsetTemplate %s: %s.", f.Template, strings.TrimSuffix(f.Refused, "."))
-	}
-}
-
 // describeNoTemplate says why no template is named for the pod.
-func (f *sizeFacts) describeNoTemplate(a *Aspect) {
-	switch {
-	case f.SizedBy != "":
-		a.Changed, a.Summary = true, "sized by FlexDaemonsetTemplate "+f.SizedBy
-		a.say("Its DaemonSet has no resource template any more; the next pods keep the size that they declare.")
-	case f.Owner == nil || f.Owner.Kind != "DaemonSet":
-		a.say("Only the pods of DaemonSets get a share of their node.")
-	default:
-		a.say("Neither DaemonSet %s nor its pod template has the annotation %s.", f.Owner.Name, flexdaemonsets.TemplateAnnotation)
-	}
-}
-
-func (f *vmFacts) describe(a *Aspect) {
-	switch {
-	case f.Unreadable != "":
-		a.say("The annotation %s is not readable: %s.", stowage.OriginalResourcesAnnotation, f.Unreadable)
-	case f.NotConverted != nil:
-		a.missed(*f.NotConverted, "converted to a peer pod")
-	case f.Size != nil:
-		a.Changed, a.Summary = true, fmt.Sprintf("one %s, for a VM outside the node", f.Resource)
-		f.Size.describe(a)
-		if f.Offer != nil {
-			for _, sentence := range f.Offer.Sentences() {
-				a.say("%s", sentence)
-			}
-		}
-		if f.Type != "" {
-			a.say("Its type of VM is %s.", f.Type)
-		}
-		a.say("The entries were taken out, so that the scheduler counts one %s and not the node's cpu and memory.", f.Resource)
-	case f.RuntimeClass == "":
-		a.say("It has no RuntimeClass; the pods of %s run in VMs.", strings.Join(f.Classes, ", "))
-	default:
-		a.say("Its RuntimeClass is %s; the pods of %s run in VMs.", f.RuntimeClass, strings.Join(f.Classes, ", "))
-	}
-}
-
-func (s *vmSize) describe(a *Aspect) {
-	for _, asked := range s.Asked {
-		who := "Container " + asked.Container
-		if asked.Container == "" {
-			who = "The pod as a whole"
-		}
-		a.say("%s asked for %s.", who, cmp.Or(asked.text(), "nothing"))
-	}
-	var size []string
-	if s.VCPUs > 0 {
-		size = append(size, fmt.Sprintf("%s cpu is %d vCPU", s.CPU, s.VCPUs))
-	}
-	if s.MemoryMiB > 0 {
-		size = append(size, fmt.Sprintf("%s of memory is %d MiB", s.Memory, s.MemoryMiB))
-	}
-	if s.GPUs > 0 {
-		size = append(size, fmt.Sprintf("%d GPU", s.GPUs))
-	}
-	if len(size) > 0 {
-		a.say("Together, each with its limit or else its request, rounded up: %s.", strings.Join(size, ", "))
-	}
-	for _, kept := range s.Kept {
-		a.say("The annotation %s was there already, and stays %s.", kept.Key, kept.Value)
-	}
-}
-
-func (f askedFacts) text() string {
-	var parts []string
-	for _, list := range []struct {
-		name string
-		of   podpatch.ResourceList
-	}{{"requests", f.Requests}, {"limits", f.Limits}} {
-		var entries []string
-		for _, name := range slices.Sorted(maps.Keys(list.of)) {
-			entries = append(entries, fmt.Sprintf("%s %s", name, list.of[name]))
-		}
-		if len(entries) > 0 {
-			parts = append(parts, list.name+" "+strings.Join(entries, ", "))
-		}
-	}
-	return strings.Join(parts, "; ")
-}
