@@ -134,8 +134,10 @@ func testRequests(t *testing.T) {
 	n.Scale(t, d, 501)
 	n.Ready(t, "web", 501)
 	replicas := len(suite.Cluster.Replicas())
-	if got, most := sent()-before, mostRequests[replicas]; got > most {
-		t.Errorf("%d webhooks sent %.0f requests for 500 pods, and %.0f is the most", replicas, got, most)
+	got := sent() - before
+	t.Logf("%d webhook(s) sent %.0f requests for 500 pods", replicas, got)
+	if most := mostRequests[replicas]; got > most {
+		t.Errorf("the most is %.0f", most)
 	}
 }
 
