@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"encoding/json"
 	"io"
 	"reflect"
@@ -32,6 +33,9 @@ type commented map[string]string
 func (c commented) schemaOf(t reflect.Type) map[string]any {
 	if t == reflect.TypeFor[policytest.Quantity]() { // it reads both
 		return map[string]any{"type": []string{"string", "number"}}
+	}
+	if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return map[string]any{"type": "string"}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -55,7 +55,7 @@ func newImportCommand(s Streams) *cobra.Command {
   # Nodes with other labels
   stowage import datadog workloads.yaml --spot autoscaling.datadoghq.com/capacity-type=interruptible --on-demand pool=stable
 
-  # The types of VMs that cloud-api-adaptor may make, one of them with its size and price
+  # The types of VMs of cloud-api-adaptor, one with its size and price
   kubectl -n confidential-containers-system get configmap peer-pods-cm -o yaml | stowage import vmcatalog - --vm-type m5.large=2:8Gi:0.096`,
 		ValidArgs: []string{"datadog", "vmcatalog"},
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -147,7 +147,7 @@ var ofPeerPods = map[Reason]row{
 		example:  Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Text: "older catalogs hold for kata-remote (VMCatalog eu)"}},
 	},
 	VMTypeClosed: {
-		severity: Passing, means: "No VM of a type could be made, so new pods get the next cheapest type.",
+		severity: Passing, means: "The VMs of a type could not be made, so new pods get the next cheapest type.",
 		sentence: func(f *Finding) string {
 			return fmt.Sprintf("no VM of type %s can be made%s: it is %s", f.Other, ifElse(f.In == "", "", " for namespace "+f.In), f.Text)
 		},

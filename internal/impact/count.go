@@ -297,10 +297,10 @@ func sizeOn(d *decided, node string, name corev1.ResourceName) resource.Quantity
 
 // vmsOf returns the VMs of a workload's pods, or nil if it has none.
 func (c *comparison) vmsOf(p *plan) *VMChange {
-	vms := &VMChange{}
+	vms, hidden := &VMChange{}, slices.Contains(c.live.hidden, hiddenCatalogs)
 	for _, pod := range p.pods {
 		vms.Now += pod.vms
-		if pod.machine == "" || slices.Contains(c.live.hidden, hiddenCatalogs) {
+		if pod.machine == "" || hidden {
 			continue
 		}
 		if vms.TypesNow == nil {
@@ -309,7 +309,7 @@ func (c *comparison) vmsOf(p *plan) *VMChange {
 		vms.TypesNow[pod.machine] += pod.vms
 		if of := catalog.For(c.catalogs, pod.class); of != nil {
 			if t := of.Type(pod.machine); t != nil {
-				vms.priceNow += t.Price.Micros() * pod.vms
+				vms.priceNow += t.Price.Micros * pod.vms
 			}
 		}
 	}

@@ -162,9 +162,7 @@ func (d *decided) count(a *preview.Admitted, vmResource string) {
 			}
 			d.vmTypes[vm.Type] += vms
 		}
-		if price, err := catalog.ParsePrice(vm.PricePerHour); err == nil {
-			d.vmPrice += price.Micros() * vms
-		}
+		d.vmPrice += vm.PricePerHour.Micros * vms
 	}
 	if node, requests, ok := a.Size(); ok {
 		if d.sizes == nil {

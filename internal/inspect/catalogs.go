@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
@@ -45,35 +45,36 @@ func (i *Inspector) catalogs(ctx context.Context, s *snapshot, namespace string,
 		return err
 	}
 	all := catalog.CompileAll(objects)
-	of := map[*catalog.Catalog][]*supply.Peer{}
+	var peers []*supply.Peer
 	for _, pod := range s.pods {
-		if pod.Labels[stowage.PeerPodLabel] == "" || pod.Spec.RuntimeClassName == nil || namespace != "" && pod.Namespace != namespace {
-			continue
-		}
-		if c := catalog.For(all, *pod.Spec.RuntimeClassName); c != nil {
-			of[c] = append(of[c], supply.PeerOf(&i.PeerPods, pod))
+		if pod.Labels[stowage.PeerPodLabel] != "" && (namespace == "" || pod.Namespace == namespace) {
+			peers = append(peers, supply.PeerOf(&i.PeerPods, pod))
 		}
 	}
-	var uses []supply.Use
+	of, in := supply.ByCatalog(all, peers), map[supply.Place]supply.Use{}
 	for _, c := range all {
 		counts := supply.Count(c, of[c])
-		uses = append(uses, counts.Uses()...)
+		for at, u := range counts.In { // two catalogs may have a type of the same name
+			in[at] = in[at].Plus(u)
+		}
 		i.catalogProblems(all, c, counts, namespace, r)
 	}
-	slices.SortFunc(uses, func(a, b supply.Use) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), cmp.Compare(b.Price, a.Price), strings.Compare(a.Type, b.Type))
-	})
-	for _, u := range uses {
-		r.VMTypes = append(r.VMTypes, useOf(u))
+	if len(in) == 0 {
+		return nil
 	}
-	if total := supply.Total(uses); len(uses) > 0 {
-		r.VMsInAll = new(useOf(total))
+	var total supply.Use
+	for _, at := range slices.SortedFunc(maps.Keys(in), func(a, b supply.Place) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), cmp.Compare(in[b].Price, in[a].Price), strings.Compare(a.Type, b.Type))
+	}) {
+		total = total.Plus(in[at])
+		r.VMTypes = append(r.VMTypes, useOf(at, in[at]))
 	}
+	r.VMsInAll = new(useOf(supply.Place{}, total))
 	return nil
 }
 
-func useOf(u supply.Use) VMUse {
-	use := VMUse{Namespace: u.Namespace, Type: u.Type, VMs: u.VMs, VCPUs: u.VCPUs, Memory: catalog.Memory(u.Memory)}
+func useOf(at supply.Place, u supply.Use) VMUse {
+	use := VMUse{Namespace: at.Namespace, Type: at.Type, VMs: u.VMs, VCPUs: u.VCPUs, Memory: catalog.Memory(u.Memory)}
 	if u.Price > 0 { // else no type has a price that is known, or it is free
 		use.PricePerHour = catalog.Money(u.Price)
 	}
@@ -85,20 +86,16 @@ func (i *Inspector) catalogProblems(all []*catalog.Catalog, c *catalog.Catalog, 
 	problem := func(reason finding.Reason, values finding.Values) {
 		r.problem(finding.Finding{Reason: reason, Kind: "VMCatalog", Name: c.Name, Values: values})
 	}
-	if reason, message := supply.Standing(all, c, i.PeerPods.RuntimeClasses); reason != stowage.ReasonCounted {
+	if reason, message := supply.Effect(all, c, i.PeerPods.RuntimeClasses); reason != stowage.ReasonCounted {
 		problem(finding.CatalogUnused, finding.Values{Text: message})
 		return
 	}
-	closures := c.Closures()
-	slices.SortFunc(closures, func(a, b catalog.Closure) int {
-		return cmp.Or(strings.Compare(a.Type, b.Type), strings.Compare(a.Namespace, b.Namespace))
-	})
-	for _, closure := range closures {
+	for _, closure := range c.Closures() {
 		if namespace == "" || closure.Namespace == "" || closure.Namespace == namespace {
 			problem(finding.VMTypeClosed, finding.Values{Other: closure.Type, In: closure.Namespace, Text: closure.Text()})
 		}
 	}
-	if unfit := counts.Unfit(); unfit != nil {
+	if unfit := counts.Unfit; unfit != nil {
 		r.problem(finding.Finding{Reason: finding.NoVMType, Namespace: unfit.Namespace, Kind: "Pod", Name: unfit.Name, Values: finding.Values{
 			Count: unfit.Count, Source: "VMCatalog " + c.Name, Text: unfit.Message,
 		}})
@@ -114,39 +111,45 @@ func (i *Inspector) adaptorProblems(ctx context.Context, a *Answer) error {
 	if err != nil || len(objects) == 0 {
 		return readable(err)
 	}
-	var places []types.NamespacedName
-	if i.Capacity != nil {
-		places = append(places, types.NamespacedName{Namespace: i.Capacity.DaemonNamespace, Name: stowage.PeerPodsConfigMap}, i.Capacity.ConfigMap)
+	names, where, err := i.adaptorTypes(ctx)
+	if err != nil || where == "" {
+		return err
 	}
-	for _, place := range places {
-		var cm corev1.ConfigMap
+	for _, c := range catalog.CompileAll(objects) {
+		if missing := c.Unlisted(names); len(missing) > 0 {
+			shown := strings.Join(missing[:min(5, len(missing))], ", ")
+			if more := len(missing) - 5; more > 0 {
+				shown += fmt.Sprintf(" and %d more", more)
+			}
+			a.add(finding.Finding{Reason: finding.TypesNotListed, Kind: "VMCatalog", Name: c.Name, Values: finding.Values{
+				Count: int64(len(missing)), Objects: shown, Other: where,
+			}})
+		}
+	}
+	return nil
+}
+
+// adaptorTypes returns the types of VMs that cloud-api-adaptor may make, and which key of which ConfigMap says so. Where is "" if none does that may
+// be read.
+func (i *Inspector) adaptorTypes(ctx context.Context) (names []string, where string, err error) {
+	if i.Capacity == nil {
+		return nil, "", nil
+	}
+	for _, place := range []types.NamespacedName{{Namespace: i.Capacity.DaemonNamespace, Name: stowage.PeerPodsConfigMap}, i.Capacity.ConfigMap} {
 		if place.Namespace == "" {
 			continue
 		}
-		if err := i.Client.Get(ctx, place, &cm); err != nil {
-			if apierrors.IsForbidden(err) || client.IgnoreNotFound(err) == nil {
-				continue
-			}
-			return err
-		}
-		names, key := catalog.AdaptorTypes(cm.Data)
-		if key == "" {
+		var cm corev1.ConfigMap
+		if err := i.Client.Get(ctx, place, &cm); apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			continue
+		} else if err != nil {
+			return nil, "", err
 		}
-		for _, c := range catalog.CompileAll(objects) {
-			if missing := c.Unlisted(names); len(missing) > 0 {
-				shown := strings.Join(missing[:min(5, len(missing))], ", ")
-				if more := len(missing) - 5; more > 0 {
-					shown += fmt.Sprintf(" and %d more", more)
-				}
-				a.add(finding.Finding{Reason: finding.TypesNotListed, Kind: "VMCatalog", Name: c.Name, Values: finding.Values{
-					Count: int64(len(missing)), Objects: shown, Other: fmt.Sprintf("%s of ConfigMap %s", key, place),
-				}})
-			}
+		if names, key := catalog.AdaptorTypes(cm.Data); key != "" {
+			return names, fmt.Sprintf("%s of ConfigMap %s", key, place), nil
 		}
-		return nil
 	}
-	return nil
+	return nil, "", nil
 }
 
 // vmTypeTable has the VMs by namespace and type.

@@ -77,7 +77,7 @@ func (s *subject) peerPod(ctx context.Context, f *vmFacts) {
 		}
 		f.Size.Asked = append(f.Size.Asked, asked)
 	}
-	if f.Offer = s.offer(ctx, f.RuntimeClass); f.Offer == nil {
+	if f.Offer = s.offer(ctx); f.Offer == nil {
 		f.Type = s.pod.Annotations[stowage.MachineTypeAnnotation]
 	}
 	for _, key := range account.Kept {
@@ -86,15 +86,10 @@ func (s *subject) peerPod(ctx context.Context, f *vmFacts) {
 }
 
 // offer returns what a VMCatalog has for the pod. Catalogs that may not be read have nothing.
-func (s *subject) offer(ctx context.Context, runtimeClass string) *catalog.Offer {
+func (s *subject) offer(ctx context.Context) *catalog.Offer {
 	objects, err := s.listCatalogs(ctx)
 	if err != nil {
 		return nil
 	}
-	m, err := s.PeerPods.Machine(s.view)
-	of := catalog.For(catalog.CompileAll(objects), runtimeClass)
-	if m == nil || err != nil || of == nil {
-		return nil
-	}
-	return of.Offer(m.Need, s.pod.Namespace, m.Type, m.Type != "" && !m.Ours)
+	return s.PeerPods.Offer(catalog.CompileAll(objects), s.view, s.pod.Namespace)
 }

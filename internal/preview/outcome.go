@@ -81,8 +81,8 @@ type VM struct {
 	Memory string `json:"memoryMiB"`
 	GPUs   string `json:"gpus,omitempty"`
 	// Type is the type of VM, and PricePerHour what one of it costs, if a VMCatalog has the type.
-	Type         string `json:"type,omitempty"`
-	PricePerHour string `json:"pricePerHour,omitempty"`
+	Type         string        `json:"type,omitempty"`
+	PricePerHour catalog.Price `json:"pricePerHour,omitzero"`
 }
 
 // VM returns the virtual machine that a peer pod runs in, and how many of vmResource the pod requests. The count is 0
@@ -105,18 +105,10 @@ func (a *Admitted) VM(vmResource string) (vm VM, count int64) {
 
 // offer returns what a catalog has for a pod, or nil if none is for its RuntimeClass.
 func (p *Preview) offer(pod *corev1.Pod) *catalog.Offer {
-	if len(p.catalogs) == 0 || pod.Spec.RuntimeClassName == nil {
+	if len(p.catalogs) == 0 {
 		return nil
 	}
-	of := catalog.For(p.catalogs, *pod.Spec.RuntimeClassName)
-	if of == nil {
-		return nil
-	}
-	m, err := p.settings.PeerPodConfig.Machine(podpatch.FromPod(pod))
-	if m == nil || err != nil {
-		return nil
-	}
-	return of.Offer(m.Need, pod.Namespace, m.Type, m.Type != "" && !m.Ours)
+	return p.settings.PeerPodConfig.Offer(p.catalogs, podpatch.FromPod(pod), pod.Namespace)
 }
 
 // nodeOf is the node that a pod is pinned to.

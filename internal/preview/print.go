@@ -210,9 +210,7 @@ const mostOffers = 20
 
 // addOffer adds what a catalog has for the next pod.
 func (s *Summary) addOffer(o *catalog.Offer) {
-	if price, err := catalog.ParsePrice(o.PricePerHour); err == nil {
-		s.price += price.Micros()
-	}
+	s.price += o.PricePerHour.Micros
 	if text := strings.Join(o.Sentences(), " "); len(s.offers) < mostOffers && !slices.Contains(s.offers, text) {
 		s.offers = append(s.offers, text)
 	}
@@ -234,7 +232,7 @@ func rowOf(a *Admitted, vmResource string) row {
 	}
 	var vm VM
 	vm, r.vms = a.VM(vmResource)
-	r.machine, r.price = vm.Type, vm.PricePerHour
+	r.machine, r.price = vm.Type, vm.PricePerHour.String()
 	for _, f := range []struct {
 		field       *string
 		value, unit string

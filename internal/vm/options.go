@@ -64,7 +64,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.Text(&o.Capacity.DaemonSelector, "peerpods-daemon-selector", "PEERPODS_DAEMON_SELECTOR", "Label selector of the DaemonSet, with the node's network, that makes VMs")
 	f.Text(&o.Capacity.ConfigMapNamespace, "peerpods-configmap-namespace", "PEERPODS_CONFIGMAP_NAMESPACE", "Namespace of the ConfigMap peer-pods-cm, whose key PEERPODS_LIMIT_PER_NODE is the limit of all nodes; empty is our own")
 	f.Number64(&o.Capacity.Default, "peerpods-limit-per-node", "PEERPODS_LIMIT_PER_NODE", "Peer-pod VMs of a node where the ConfigMap does not say")
-	f.Duration(&o.Supply.Tries.First, "peerpods-try-interval", "PEERPODS_TRY_INTERVAL", "How long a type of a VMCatalog of which no VM could be made is closed before the next pod tries it again. The wait doubles after each try in vain")
+	f.Duration(&o.Supply.Tries.First, "peerpods-try-interval", "PEERPODS_TRY_INTERVAL", "How long a type of a VMCatalog stays closed, because its VMs could not be made, before the next pod tries it again. The wait doubles after each try in vain")
 	f.Duration(&o.Supply.Tries.Last, "peerpods-try-max-interval", "PEERPODS_TRY_MAX_INTERVAL", "The longest wait between such tries")
 	f.Text(&o.Capacity.NodeSelector, "peerpods-node-selector", "PEERPODS_NODE_SELECTOR", "Label selector of the nodes that may have peer-pod VMs, such as node.kubernetes.io/worker")
 }

@@ -242,7 +242,7 @@ func TestVMTypeCloses(t *testing.T) {
 	p := typed("").Container("a", "", "cpu=1").Namespace(n.Namespace).Obj()
 	p.GenerateName, p.Name = "p-", ""
 	must(t, n.Create(t.Context(), p, client.DryRunAll))
-	n.expectWarning(t, "gets a VM of type middle (4 vCPUs, 8Gi), because none could be made of cheap")
+	n.expectWarning(t, "gets a VM of type middle (4 vCPUs, 8Gi), because VMs of cheap, which cost less, could not be made")
 
 	// Another namespace is not concerned.
 	p = typed("").Container("a", "", "cpu=1").Namespace(other.Namespace).Obj()

@@ -100,7 +100,7 @@ const (
 	EventOverCapacity EventReason = "PeerPodsOverCapacity"
 	// EventVMTypeClosed: no VM of a type can be made, so new pods get another one. It is on the VMCatalog.
 	EventVMTypeClosed EventReason = "VMTypeClosed"
-	// EventVMTypeTried: the next pod tries a type again of which no VM could be made. It is on the VMCatalog.
+	// EventVMTypeTried: the next pod tries again whether VMs of a closed type can be made. It is on the VMCatalog.
 	EventVMTypeTried EventReason = "VMTypeTried"
 	// EventVMTypeOpen: new pods get a type again. It is on the VMCatalog.
 	EventVMTypeOpen EventReason = "VMTypeOpen"

@@ -15,7 +15,7 @@ import (
 // +kubebuilder:printcolumn:name="vCPUs",type=integer,JSONPath=`.status.vcpus`,description="vCPUs of these VMs"
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.status.memory`,description="Memory of these VMs"
 // +kubebuilder:printcolumn:name="Price/h",type=string,JSONPath=`.status.pricePerHour`,description="What these VMs cost in an hour, as the catalog has it"
-// +kubebuilder:printcolumn:name="Closed",type=string,JSONPath=`.status.closedTypes`,description="Types of which no VM could be made, for all or for a namespace"
+// +kubebuilder:printcolumn:name="Closed",type=string,JSONPath=`.status.closedTypes`,description="Types whose VMs could not be made, for all namespaces or for one"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the catalog holds, and its VMs are counted"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VMCatalog struct {
@@ -161,14 +161,14 @@ type VMCatalogStatus struct {
 	//
 	// +optional
 	PricePerHour string `json:"pricePerHour,omitempty"`
-	// Types are the types of which there are VMs.
+	// Types are the types that VMs have now.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=500
 	Types []VMTypeStatus `json:"types,omitempty"`
-	// Closed are the types that new pods do not get, or only to try them again, because no VM of them could be made.
+	// Closed are the types that new pods do not get, or only to try them again, because their VMs could not be made.
 	//
 	// +optional
 	// +listType=atomic
@@ -207,7 +207,7 @@ type VMTypeStatus struct {
 	PricePerHour string `json:"pricePerHour,omitempty"`
 }
 
-// VMTypePhase says what is known of a type of which no VM could be made.
+// VMTypePhase says whether new pods get a type whose VMs could not be made.
 //
 // +kubebuilder:validation:Enum=Closed;Trying
 type VMTypePhase string
@@ -220,7 +220,7 @@ const (
 	VMTypeTrying VMTypePhase = "Trying"
 )
 
-// ClosedVMType is a type of which no VM could be made.
+// ClosedVMType is a type whose VMs could not be made.
 type ClosedVMType struct {
 	// Type is the name of the type.
 	Type string `json:"type"`
@@ -228,7 +228,7 @@ type ClosedVMType struct {
 	//
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Phase says what is known of the type.
+	// Phase says whether new pods get the type.
 	Phase VMTypePhase `json:"phase"`
 	// Since is when the phase began.
 	Since metav1.Time `json:"since"`

@@ -59,13 +59,6 @@ const (
 	totalRate    = 20
 )
 
-// While no pod gets a seat, the webhook may not be reached, and whoever is evicted may get a successor without a pool. So that many
-// pods are evicted at most, and then one after each wait.
-const (
-	mostUnproven = 10
-	tryUnproven  = time.Minute
-)
-
 // Controller is the controller of PoolStates.
 type Controller struct {
 	// Cached reads from informers, and Uncached asks the API server.
@@ -110,8 +103,8 @@ type run struct {
 	autoscaler autoscaler
 	groups     groups
 	scaleUps   map[string]scaleUps // by namespace
-	unproven   unproven
-	pruned     time.Time // when the API server last left out what it does not know of a PoolState
+	unproven   evict.Unproven      // by how many seats the webhook has given
+	pruned     time.Time           // when the API server last left out what it does not know of a PoolState
 }
 
 // Register implements [leader.Controller].

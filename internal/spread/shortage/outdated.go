@@ -208,7 +208,7 @@ func (r *run) mayTouch(ctx context.Context, pod *corev1.Pod) bool {
 // the template are for other pods, if an update is rolled out.
 func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *member, rec *observed.Pod) error {
 	now := r.Clock.Now()
-	if !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
+	if !r.unproven.MayEvict(r.Seats.Pods().Given(), now) {
 		return nil
 	}
 	if !r.takeTurn(w, m, now) {
@@ -248,7 +248,7 @@ func (r *run) corrected(w world.Object, m *memory, rec *observed.Pod, p *policy.
 	m.correctedAt = now
 	r.mu.Unlock()
 	if p != nil { // else the successor gets no seat, and proves nothing
-		r.unproven.note(now)
+		r.unproven.Note(now)
 	}
 	r.Metrics.corrected.Inc()
 	r.Log.Info("pod evicted, because it waited for nodes that are not for it", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)

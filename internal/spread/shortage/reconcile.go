@@ -238,7 +238,7 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 		for _, i := range r.movesOf(v, one, next) {
 			now := r.Clock.Now()
 			seatless := v.policy.Nowhere() // the successor gets no seat, so that it proves nothing
-			if !seatless && !r.unproven.mayEvict(r.Seats.Pods().Given(), now) {
+			if !seatless && !r.unproven.MayEvict(r.Seats.Pods().Given(), now) {
 				return nil
 			}
 			if !r.takeTurn(w, m, now) {
@@ -254,7 +254,7 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 			}
 			if result == evict.Evicted {
 				if !seatless {
-					r.unproven.note(now)
+					r.unproven.Note(now)
 				}
 				r.Metrics.spilled.Inc()
 				r.Log.V(1).Info("pod evicted, so that another pool takes its successor", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)
@@ -268,23 +268,6 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 func (r *run) takeTurn(w world.Object, m *memory, now time.Time) bool {
 	return m.limit.TokensAt(now) >= 1 && r.limit.Allow(w.Namespace, now) && m.limit.AllowN(now, 1)
 }
-
-// unproven is the evictions since the webhook last gave a seat to a pod.
-type unproven struct {
-	evictions int
-	last      time.Time
-	given     int64 // see [seats.Pods.Given]
-}
-
-// mayEvict reports whether one more pod may be evicted.
-func (u *unproven) mayEvict(given int64, now time.Time) bool {
-	if given != u.given {
-		*u = unproven{given: given}
-	}
-	return u.evictions < mostUnproven || now.Sub(u.last) >= tryUnproven
-}
-
-func (u *unproven) note(now time.Time) { u.evictions, u.last = u.evictions+1, now }
 
 // movesOf returns the pods of an owner to evict.
 func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {

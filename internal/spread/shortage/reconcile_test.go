@@ -432,8 +432,8 @@ func TestPodThatGetsItsNode(t *testing.T) {
 func TestEvictionsWaitForASeat(t *testing.T) {
 	b := newBench(t, shortage(0)...)
 	b.Timing.Probes.First = time.Hour // no pod may stay because the pool is tried again
-	for range mostUnproven - 1 {
-		b.unproven.note(start.Add(time.Minute))
+	for range evict.MostUnproven - 1 {
+		b.unproven.Note(start.Add(time.Minute))
 	}
 	evicted := func(want ...string) {
 		t.Helper()

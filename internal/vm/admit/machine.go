@@ -33,14 +33,14 @@ func (c chooser) Choose(need *catalog.Need) (t *catalog.Type, warnings []string)
 	switch {
 	case choice.Type == nil:
 		return nil, []string{fmt.Sprintf("no type of VMCatalog %s fits this pod: %s; the pod gets the VM that is chosen by its size", c.Name, c.Unfit(need))}
-	case choice.Anyway:
-		return choice.Type, []string{fmt.Sprintf("VMs could not be made of each type of VMCatalog %s that fits this pod; it gets the cheapest, %s, and may wait", c.Name, choice.Type.Text())}
+	case choice.AllClosed:
+		return choice.Type, []string{fmt.Sprintf("all types of VMCatalog %s that fit this pod are closed, because their VMs could not be made; it gets the cheapest, %s, and may wait", c.Name, choice.Type.Text())}
 	case len(choice.Closed) > 0:
 		var names []string
 		for _, closed := range choice.Closed[:min(3, len(choice.Closed))] {
 			names = append(names, closed.Name)
 		}
-		return choice.Type, []string{fmt.Sprintf("this pod gets a VM of type %s, because none could be made of %s, which cost(s) less: see VMCatalog %s", choice.Type.Text(), strings.Join(names, ", "), c.Name)}
+		return choice.Type, []string{fmt.Sprintf("this pod gets a VM of type %s, because VMs of %s, which cost less, could not be made: see VMCatalog %s", choice.Type.Text(), strings.Join(names, ", "), c.Name)}
 	}
 	return choice.Type, nil
 }

@@ -138,7 +138,7 @@ func TestWarningsOfTypes(t *testing.T) {
 	}{
 		"it fits":                          {featureWith(twoTypes(), nil), "cpu=1", "small", ""},
 		"none fits":                        {featureWith(twoTypes(), nil), "cpu=9", "", "the nearest type, large, lacks 1 CPU"},
-		"a cheaper one closed":             {featureWith(twoTypes(closed), nil), "cpu=1", "large", "none could be made of small"},
+		"a cheaper one closed":             {featureWith(twoTypes(closed), nil), "cpu=1", "large", "because VMs of small, which cost less, could not be made"},
 		"all closed":                       {featureWith(twoTypes(closed, stowage.ClosedVMType{Type: "large", Namespace: "default", Phase: stowage.VMTypeClosed}), nil), "cpu=1", "small", "gets the cheapest, small (2 vCPUs, 4Gi), and may wait"},
 		"closed for another":               {featureWith(twoTypes(stowage.ClosedVMType{Type: "small", Namespace: "other", Phase: stowage.VMTypeClosed}), nil), "cpu=1", "small", ""},
 		"catalogs unreadable":              {featureWith(nil, errors.New("no answer")), "cpu=1", "", "cannot be read: no answer"},

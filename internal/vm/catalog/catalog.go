@@ -1,4 +1,4 @@
-// Package catalog chooses the type of VM that a peer pod gets, and decides which types are closed because no VM of them can be made.
+// Package catalog chooses the type of VM that a peer pod gets, and decides which types are closed because their VMs cannot be made.
 //
 // The package is pure. A catalog is compiled once for each of its versions and does not change after that. It promises that
 //   - the type is the cheapest that fits, then the one with the fewest vCPUs, the least memory, and the first name;
@@ -165,8 +165,8 @@ type Choice struct {
 	Type *Type // nil if none fits
 	// Closed are the cheaper types that would fit, and are closed.
 	Closed []*Type
-	// Anyway says that Type is closed, too, as are all that fit.
-	Anyway bool
+	// AllClosed says that Type is closed, too, as are all that fit.
+	AllClosed bool
 }
 
 // Choose returns the type that a pod of a namespace gets. Take is asked whether the pod is the one that tries a type which is closed; nil
@@ -185,7 +185,7 @@ func (c *Catalog) Choose(n *Need, namespace string, take func(Try) bool) (choice
 		choice.Closed = append(choice.Closed, t)
 	}
 	if len(choice.Closed) > 0 { // each may have VMs again, and the cheapest is tried
-		choice.Type, choice.Closed, choice.Anyway = choice.Closed[0], choice.Closed[1:], true
+		choice.Type, choice.Closed, choice.AllClosed = choice.Closed[0], choice.Closed[1:], true
 	}
 	return choice
 }
@@ -204,11 +204,12 @@ func (c *Catalog) IsClosed(name, namespace string) bool {
 	return closure != nil && closure.Phase == Closed
 }
 
-// Closures returns what closes types, in no order.
+// Closures returns what closes types, sorted by type and namespace.
 func (c *Catalog) Closures() (all []Closure) {
 	for _, closure := range c.closed {
 		all = append(all, *closure)
 	}
+	slices.SortFunc(all, byKey)
 	return all
 }
 
@@ -292,8 +293,12 @@ func Memory(bytes int64) string {
 	return resource.NewQuantity(min(mebibytes, math.MaxInt64>>20)<<20, resource.BinarySI).String()
 }
 
-// For returns the catalog for a RuntimeClass: of those that name it, the first. Catalogs are in the order of [Compare].
+// For returns the catalog for a RuntimeClass: of those that name it, the first. Catalogs are in the order of [Compare]. Pods without a RuntimeClass
+// have none.
 func For(catalogs []*Catalog, runtimeClass string) *Catalog {
+	if runtimeClass == "" {
+		return nil
+	}
 	for _, c := range catalogs {
 		if c.Names(runtimeClass) {
 			return c

@@ -159,9 +159,9 @@ func TestBesideTheAdaptor(t *testing.T) {
 			}
 			switch {
 			case theirs == "" || got == "":
-			case c.Type(theirs).Price > c.Type(got).Price:
+			case c.Type(theirs).Price.compare(c.Type(got).Price) > 0:
 				dearer++
-			case c.Type(theirs).Price < c.Type(got).Price:
+			case c.Type(theirs).Price.compare(c.Type(got).Price) < 0:
 				t.Errorf("%d vCPUs and %d x 512Mi get %s, which costs more than %s", vcpus, half, got, theirs)
 			}
 		}

@@ -72,9 +72,8 @@ func (p *Pod) waits(now time.Time) time.Duration {
 
 // View is what is seen of the pods of a catalog.
 type View struct {
-	Now       time.Time
-	FailAfter time.Duration // 0 closes nothing
-	Pods      []Pod
+	Now  time.Time
+	Pods []Pod
 }
 
 // Waits reports whether the VM of a pod is being made.
@@ -82,8 +81,8 @@ func (v *View) Waits() bool {
 	return slices.ContainsFunc(v.Pods, func(p Pod) bool { return p.Made.IsZero() })
 }
 
-// seen is what the pods of one type, in one namespace, show.
-type seen struct {
+// tally counts the pods of one type, in one namespace.
+type tally struct {
 	waiting int // pods whose VM is being made
 	ripe    int // of these, those that have waited too long
 	// began is when the last of those that are ripe got its node, and made when the last VM was made.
@@ -91,24 +90,26 @@ type seen struct {
 }
 
 // enough reports whether so many pods have waited too long that no VM of the type can be made.
-func (s *seen) enough() bool { return s.ripe > 0 && s.ripe >= min(enoughPods, s.waiting) }
+func (s *tally) enough() bool { return s.ripe > 0 && s.ripe >= min(enoughPods, s.waiting) }
 
-// sight is what the pods show, by type and namespace. Made is when the last VM of whatever type was made, by namespace, and waits are the namespaces
+// summary is what the pods show, by type and namespace. Made is when the last VM of whatever type was made, by namespace, and waits are the namespaces
 // with pods whose VM is being made.
-type sight struct {
+type summary struct {
 	*View
-	of    map[Key]*seen
-	made  map[string]time.Time
-	waits map[string]bool
+	failAfter time.Duration
+	of        map[Key]*tally
+	made      map[string]time.Time
+	waits     map[string]bool
 }
 
-func (v *View) look() *sight {
-	s := &sight{View: v, of: map[Key]*seen{}, made: map[string]time.Time{}, waits: map[string]bool{}}
+// sum sums up the pods. A VM that takes longer than failAfter has failed.
+func (v *View) sum(failAfter time.Duration) *summary {
+	s := &summary{View: v, failAfter: failAfter, of: map[Key]*tally{}, made: map[string]time.Time{}, waits: map[string]bool{}}
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		of := s.of[Key{p.Type, p.Namespace}]
 		if of == nil {
-			of = &seen{}
+			of = &tally{}
 			s.of[Key{p.Type, p.Namespace}] = of
 		}
 		if !p.Made.IsZero() {
@@ -118,7 +119,7 @@ func (v *View) look() *sight {
 		}
 		s.waits[p.Namespace] = true
 		of.waiting++
-		if p.waits(v.Now) >= v.FailAfter {
+		if p.waits(v.Now) >= failAfter {
 			of.ripe++
 			of.began = latest(of.began, p.Began)
 		}
@@ -138,10 +139,10 @@ func latest(a, b time.Time) time.Time {
 // A tenant can make pods wait, with a ConfigMap that is missing, and can write the type of pods that run. So what the pods of a namespace show,
 // either way, decides about that namespace alone; about all, only what more namespaces show than show the opposite.
 func (c *Catalog) Next(v View, timing tries.Timing) []Closure {
-	if v.FailAfter <= 0 {
+	if c.FailAfter <= 0 {
 		return nil
 	}
-	s := v.look()
+	s := v.sum(c.FailAfter)
 	next := map[Key]*Closure{}
 	for _, closure := range c.Closures() {
 		if c.Type(closure.Type) == nil { // it was taken out of the catalog
@@ -154,17 +155,17 @@ func (c *Catalog) Next(v View, timing tries.Timing) []Closure {
 	// 1. A namespace whose pods have waited, and got no VM of the type meanwhile.
 	for key, of := range s.of {
 		known := next[key] != nil || next[Key{Type: key.Type}] != nil || c.Type(key.Type) == nil
-		if !known && of.enough() && v.Now.Sub(of.made) >= v.FailAfter {
+		if !known && of.enough() && v.Now.Sub(of.made) >= c.FailAfter {
 			next[key] = &Closure{
 				Key: key, Phase: Closed, Since: v.Now, Next: v.Now.Add(timing.First), Waited: v.Now,
-				Why: fmt.Sprintf("%d pod(s) have waited for a VM for %s", of.ripe, v.FailAfter),
+				Why: fmt.Sprintf("%d pod(s) have waited for a VM for %s", of.ripe, c.FailAfter),
 			}
 		}
 	}
 	// 2. All, where several namespaces show it, and more than have got a VM.
 	for name, bad := range s.closedNamespaces(next) {
 		if bad >= enoughNamespaces && bad > s.goodNamespaces(name) {
-			s.closeForAll(next, name, fmt.Sprintf("pods of %d namespaces have waited for a VM for %s", bad, v.FailAfter), timing)
+			s.closeForAll(next, name, fmt.Sprintf("pods of %d namespaces have waited for a VM for %s", bad, c.FailAfter), timing)
 		}
 	}
 	return bounded(next)
@@ -174,7 +175,7 @@ func (c *Catalog) Next(v View, timing tries.Timing) []Closure {
 //
 // A try takes the next pod, which may be the successor of one that has waited in vain for another type. So the type is tried only once VMs of
 // other types are made; or, where none is, after a long time.
-func (c *Closure) step(s *sight, timing tries.Timing) {
+func (c *Closure) step(s *summary, timing tries.Timing) {
 	found, failed, waits := c.tried(s)
 	if waits {
 		c.Waited = s.Now
@@ -195,7 +196,7 @@ func (c *Closure) step(s *sight, timing tries.Timing) {
 
 // othersFound reports whether the pods that were moved have VMs, of whatever type: the namespace has got one since or, for all, more namespaces have
 // than have pods that wait.
-func (c *Closure) othersFound(s *sight) bool {
+func (c *Closure) othersFound(s *summary) bool {
 	if c.Namespace != "" {
 		return s.made[c.Namespace].After(c.Since)
 	}
@@ -215,17 +216,17 @@ func (c *Closure) othersFound(s *sight) bool {
 
 // opens reports whether VMs of the type can be made again. For a namespace, one VM says so, whether a pod tried it or had waited all the time. For
 // all, more namespaces must have got one in a try than have failed, once each try had its time; or several.
-func (c *Closure) opens(found, failed int, s *sight) bool {
+func (c *Closure) opens(found, failed int, s *summary) bool {
 	if c.Namespace != "" {
 		return found > 0
 	}
-	return c.Phase == Trying && found > failed && (found >= enoughNamespaces || s.Now.Sub(c.Since) >= s.FailAfter)
+	return c.Phase == Trying && found > failed && (found >= enoughNamespaces || s.Now.Sub(c.Since) >= s.failAfter)
 }
 
 // tried counts the namespaces that have got a VM of the type since the phase began, and those where a pod that began since then has waited too
 // long. Waits is whether a pod has waited too long at all.
-func (c *Closure) tried(s *sight) (found, failed int, waits bool) {
-	count := func(of *seen) {
+func (c *Closure) tried(s *summary) (found, failed int, waits bool) {
+	count := func(of *tally) {
 		waits = waits || of.ripe > 0
 		switch {
 		case of.made.After(c.Since):
@@ -248,21 +249,21 @@ func (c *Closure) tried(s *sight) (found, failed int, waits bool) {
 	return found, failed, waits
 }
 
-// closedNamespaces counts, by type, the namespaces for which it is closed, and whose pods have waited within [View.FailAfter].
-func (s *sight) closedNamespaces(closures map[Key]*Closure) map[string]int {
+// closedNamespaces counts, by type, the namespaces for which it is closed, and whose pods have waited within [Catalog.FailAfter].
+func (s *summary) closedNamespaces(closures map[Key]*Closure) map[string]int {
 	count := map[string]int{}
 	for key, c := range closures {
-		if key.Namespace != "" && s.Now.Sub(c.Waited) < s.FailAfter {
+		if key.Namespace != "" && s.Now.Sub(c.Waited) < s.failAfter {
 			count[key.Type]++
 		}
 	}
 	return count
 }
 
-// goodNamespaces counts the namespaces that have got a VM of a type within [View.FailAfter].
-func (s *sight) goodNamespaces(name string) (n int) {
+// goodNamespaces counts the namespaces that have got a VM of a type within [Catalog.FailAfter].
+func (s *summary) goodNamespaces(name string) (n int) {
 	for key, of := range s.of {
-		if key.Type == name && !of.made.IsZero() && s.Now.Sub(of.made) < s.FailAfter {
+		if key.Type == name && !of.made.IsZero() && s.Now.Sub(of.made) < s.failAfter {
 			n++
 		}
 	}
@@ -270,7 +271,7 @@ func (s *sight) goodNamespaces(name string) (n int) {
 }
 
 // closeForAll closes a type for all namespaces.
-func (s *sight) closeForAll(closures map[Key]*Closure, name, why string, timing tries.Timing) {
+func (s *summary) closeForAll(closures map[Key]*Closure, name, why string, timing tries.Timing) {
 	all := Key{Type: name}
 	if closures[all] == nil {
 		closures[all] = &Closure{Key: all, Phase: Closed, Since: s.Now, Next: s.Now.Add(timing.First), Waited: s.Now, Why: why}
@@ -289,7 +290,7 @@ func bounded(closures map[Key]*Closure) (kept []Closure) {
 		kept = append(kept, *c)
 	}
 	slices.SortFunc(kept, func(a, b Closure) int { // the oldest first, so that what is closed stays so
-		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Type, b.Type), strings.Compare(a.Namespace, b.Namespace))
+		return cmp.Or(a.Since.Compare(b.Since), byKey(a, b))
 	})
 	count, namespaced := map[string]int{}, 0
 	kept = slices.DeleteFunc(kept, func(c Closure) bool {
@@ -303,10 +304,13 @@ func bounded(closures map[Key]*Closure) (kept []Closure) {
 		namespaced++
 		return false
 	})
-	slices.SortFunc(kept, func(a, b Closure) int {
-		return cmp.Or(strings.Compare(a.Type, b.Type), strings.Compare(a.Namespace, b.Namespace))
-	})
+	slices.SortFunc(kept, byKey)
 	return kept
+}
+
+// byKey orders what closes types.
+func byKey(a, b Closure) int {
+	return cmp.Or(strings.Compare(a.Type, b.Type), strings.Compare(a.Namespace, b.Namespace))
 }
 
 // Moves reports whether a pod is to be evicted: its VM was not made for too long, its type is closed, and its successor would get another
@@ -320,7 +324,7 @@ func (c *Catalog) Moves(p *Pod, n *Need, now time.Time) bool {
 		return false
 	}
 	choice := c.Choose(n, p.Namespace, nil)
-	return choice.Type != nil && !choice.Anyway && choice.Type.Name != p.Type
+	return choice.Type != nil && !choice.AllClosed && choice.Type.Name != p.Type
 }
 
 // closureOf reads what a status has of a closed type.

@@ -30,8 +30,11 @@ func waiting(n int, namespace, name string, now time.Time, waits time.Duration) 
 }
 
 // next is [Catalog.Next] of a catalog that has all types of the pods and the closures.
-func next(v View, closures []Closure) []Closure {
-	o, names := &stowage.VMCatalog{}, map[string]bool{}
+func next(v View, closures []Closure) []Closure { return nextAfter(failAfter, v, closures) }
+
+// nextAfter is [next] with another time that a VM may take to be made.
+func nextAfter(fail time.Duration, v View, closures []Closure) []Closure {
+	o, names := &stowage.VMCatalog{Spec: stowage.VMCatalogSpec{FailAfter: fail.String()}}, map[string]bool{}
 	for i := range v.Pods {
 		names[v.Pods[i].Type] = true
 	}
@@ -77,12 +80,11 @@ func TestWhatCloses(t *testing.T) {
 		{"three namespaces, and three others with VMs", append(slices.Clone(three), made("p", time.Minute), made("q", time.Minute), made("r", time.Minute)), "x/a/Closed y/a/Closed z/a/Closed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			v := View{Now: start, FailAfter: failAfter, Pods: tc.pods}
+			v := View{Now: start, Pods: tc.pods}
 			if got := keys(next(v, nil)); got != tc.want {
 				t.Errorf("closed are %q, want %q", got, tc.want)
 			}
-			v.FailAfter = 0
-			if got := next(v, nil); got != nil {
+			if got := nextAfter(0, v, nil); got != nil {
 				t.Errorf("with failAfter 0, closed are %v", got)
 			}
 		})
@@ -95,7 +97,7 @@ func TestPhases(t *testing.T) {
 	now := start
 	look := func(closures []Closure, pods ...Pod) []Closure {
 		works := Pod{Namespace: "ns", Type: "works", Began: now.Add(-time.Hour), Made: now}
-		return next(View{Now: now, FailAfter: failAfter, Pods: append(pods, works)}, closures)
+		return next(View{Now: now, Pods: append(pods, works)}, closures)
 	}
 	closures := look(nil, waiting(1, "ns", "a", now, failAfter)...)
 	wait := timing.First
@@ -163,10 +165,10 @@ func TestTriesForAll(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			trying := []Closure{{Key: Key{Type: "a"}, Phase: Trying, Since: start, Waited: start}}
-			if got := keys(next(View{Now: began.Add(2 * time.Minute), FailAfter: failAfter, Pods: tc.pods}, trying)); got != tc.soon {
+			if got := keys(next(View{Now: began.Add(2 * time.Minute), Pods: tc.pods}, trying)); got != tc.soon {
 				t.Errorf("soon, closed are %q, want %q", got, tc.soon)
 			}
-			if got := keys(next(View{Now: began.Add(failAfter), FailAfter: failAfter, Pods: tc.pods}, trying)); got != tc.later {
+			if got := keys(next(View{Now: began.Add(failAfter), Pods: tc.pods}, trying)); got != tc.later {
 				t.Errorf("later, closed are %q, want %q", got, tc.later)
 			}
 		})
@@ -175,11 +177,11 @@ func TestTriesForAll(t *testing.T) {
 
 // A type that the catalog does not have is not closed, and not any more.
 func TestOtherTypesAreNotClosed(t *testing.T) {
-	o := &stowage.VMCatalog{Spec: stowage.VMCatalogSpec{Types: []stowage.VMType{{Name: "a", VCPUs: 1, Memory: resource.MustParse("1Gi")}}}}
+	o := &stowage.VMCatalog{Spec: stowage.VMCatalogSpec{FailAfter: failAfter.String(), Types: []stowage.VMType{{Name: "a", VCPUs: 1, Memory: resource.MustParse("1Gi")}}}}
 	was := Closure{Key: Key{Type: "gone"}, Phase: Closed, Since: start, Next: start.Add(time.Hour), Waited: start}
 	o.Status.Closed = []stowage.ClosedVMType{was.Status()}
 	pods := waiting(5, "ns", strings.Repeat("x", 100_000), start, failAfter)
-	if got := Compile(o).Next(View{Now: start, FailAfter: failAfter, Pods: append(pods, waiting(1, "ns", "a", start, failAfter)...)}, tries.Default()); keys(got) != "ns/a/Closed" {
+	if got := Compile(o).Next(View{Now: start, Pods: append(pods, waiting(1, "ns", "a", start, failAfter)...)}, tries.Default()); keys(got) != "ns/a/Closed" {
 		t.Errorf("%d types are closed", len(got))
 	}
 }
@@ -190,13 +192,13 @@ func TestClosuresAreBounded(t *testing.T) {
 	for i := range 100 {
 		pods = append(pods, waiting(1, "hostile", fmt.Sprintf("t%03d", i), start, failAfter)...)
 	}
-	closures := next(View{Now: start, FailAfter: failAfter, Pods: pods}, nil)
+	closures := next(View{Now: start, Pods: pods}, nil)
 	if len(closures) != mostOfNamespace {
 		t.Fatalf("one namespace closes %d types", len(closures))
 	}
 	now := start.Add(time.Second)
 	pods = append(pods, waiting(1, "victim", "b", now, failAfter)...)
-	later := next(View{Now: now, FailAfter: failAfter, Pods: pods}, closures)
+	later := next(View{Now: now, Pods: pods}, closures)
 	if len(later) != mostOfNamespace+1 {
 		t.Errorf("beside it, %d types are closed", len(later))
 	}
@@ -204,7 +206,7 @@ func TestClosuresAreBounded(t *testing.T) {
 	for i := range 2 * mostClosures {
 		pods = append(pods, waiting(1, fmt.Sprintf("ns%d", i), fmt.Sprintf("t%d", i), now, failAfter)...)
 	}
-	if got := len(next(View{Now: now, FailAfter: failAfter, Pods: pods}, nil)); got != mostClosures {
+	if got := len(next(View{Now: now, Pods: pods}, nil)); got != mostClosures {
 		t.Errorf("many namespaces close %d types", got)
 	}
 }
@@ -228,7 +230,7 @@ type simulated struct {
 	now    time.Time
 	object *stowage.VMCatalog
 	pods   []*simulatedPod
-	out    map[string]bool // types of which no VM can be made
+	out    map[string]bool // types whose VMs cannot be made
 	taken  map[Try]time.Time
 	moves  int
 	closed map[Key]bool // ever
@@ -263,7 +265,7 @@ func (s *simulated) create(namespace string, need Need, broken bool, moved int) 
 // step lets time pass: VMs are made, and the leader looks.
 func (s *simulated) step(d time.Duration) {
 	s.now = s.now.Add(d)
-	v := View{Now: s.now, FailAfter: failAfter}
+	v := View{Now: s.now}
 	for _, p := range s.pods {
 		if p.Made.IsZero() && !p.broken && !s.out[p.Type] && p.waits(s.now) >= takes {
 			p.Made = s.now

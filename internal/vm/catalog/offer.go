@@ -13,7 +13,7 @@ type Offer struct {
 	// Type is the type that the pod has, and PricePerHour what a VM of it costs, if that is known. Own says that somebody else than Stowage
 	// chose the type.
 	Type         string `json:"type,omitempty"`
-	PricePerHour string `json:"pricePerHour,omitempty"`
+	PricePerHour Price  `json:"pricePerHour,omitzero"`
 	Own          bool   `json:"own,omitempty"`
 	// Fits are the first types that fit, the cheapest first, and More is how many others do.
 	Fits []OfferedType `json:"fits,omitempty"`
@@ -28,7 +28,7 @@ type Offer struct {
 type OfferedType struct {
 	Type         string `json:"type"`
 	Size         string `json:"size"`
-	PricePerHour string `json:"pricePerHour,omitempty"`
+	PricePerHour Price  `json:"pricePerHour,omitzero"`
 	// Closed says why no new pod gets the type, if so.
 	Closed string `json:"closed,omitempty"`
 }
@@ -40,7 +40,7 @@ const mostOffered = 4
 func (c *Catalog) Offer(n *Need, namespace, name string, own bool) *Offer {
 	o := &Offer{Catalog: c.Name, Type: name, Own: own, Asks: n.text()}
 	if t := c.Type(name); t != nil {
-		o.PricePerHour = t.Price.String()
+		o.PricePerHour = t.Price
 	}
 	if n.Nothing() {
 		return o
@@ -52,7 +52,7 @@ func (c *Catalog) Offer(n *Need, namespace, name string, own bool) *Offer {
 	}
 	o.More = max(0, len(fitting)-mostOffered)
 	for _, t := range fitting[:len(fitting)-o.More] {
-		offered := OfferedType{Type: t.Name, Size: t.size(), PricePerHour: t.Price.String()}
+		offered := OfferedType{Type: t.Name, Size: t.size(), PricePerHour: t.Price}
 		if closure := c.closure(t.Name, namespace); closure != nil {
 			offered.Closed = closure.Text()
 		}
@@ -116,11 +116,11 @@ func (o *Offer) Sentences() (out []string) {
 }
 
 // costs is what a VM costs, after the name of its type.
-func costs(price string) string {
-	if price == "" {
+func costs(price Price) string {
+	if !price.Known {
 		return ", whose price is not known"
 	}
-	return ", at " + price + " an hour"
+	return ", at " + price.String() + " an hour"
 }
 
 // list names the types that fit.
@@ -128,8 +128,8 @@ func (o *Offer) list() string {
 	var parts []string
 	for _, t := range o.Fits {
 		text := t.Type + " (" + t.Size
-		if t.PricePerHour != "" {
-			text += ", " + t.PricePerHour + " an hour"
+		if t.PricePerHour.Known {
+			text += ", " + t.PricePerHour.String() + " an hour"
 		}
 		if t.Closed != "" {
 			text += "; " + t.Closed

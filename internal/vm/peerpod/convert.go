@@ -48,19 +48,17 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 	}
 
 	// 3. Choose the type of VM.
-	if choose == nil {
-		choose = noCatalog{}
-	}
 	if copiedRecord {
 		wrote.Asks = "" // it was another pod that asked
 	}
-	warnings = append(warnings, typed(out, pod, now, wrote, total.need(pod, now.Kept), choose)...)
+	var machine *catalog.Type
+	if choose != nil || wrote != nil && wrote.Machine != "" {
+		var told []string
+		machine, told = chooseType(out, pod, now, wrote, total.need(pod, now.Kept), choose)
+		warnings = append(warnings, told...)
+	}
 
 	// 4. Write out what containers read of their resources.
-	var machine *catalog.Type
-	if name := out.Metadata.Annotations[stowage.MachineTypeAnnotation]; name != "" {
-		machine = choose.Type(name)
-	}
 	warnings = append(warnings, writeOut(out, now, sizeOfType(machine, out.Metadata.Annotations))...)
 
 	// 5. Take the entries out and ask for one VM instead.
@@ -187,12 +185,8 @@ type Account struct {
 
 // Account returns how the size of a peer pod came about, or nil if the pod is none.
 func (c *Config) Account(pod *podpatch.Pod) (*Account, error) {
-	r, err := readRecord(pod)
+	r, total, err := c.recorded(pod)
 	if r == nil || err != nil {
-		return nil, err
-	}
-	total, err := c.total(pod, r.Pod, r.entriesOf)
-	if err != nil {
 		return nil, err
 	}
 	a := &Account{
@@ -204,6 +198,16 @@ func (c *Config) Account(pod *podpatch.Pod) (*Account, error) {
 		a.Entries[""] = r.Pod
 	}
 	return a, nil
+}
+
+// recorded returns what an earlier pass recorded of a peer pod, with the total of it. The record is nil if the pod is none.
+func (c *Config) recorded(pod *podpatch.Pod) (*record, amounts, error) {
+	r, err := readRecord(pod)
+	if r == nil || err != nil {
+		return nil, amounts{}, err
+	}
+	total, err := c.total(pod, r.Pod, r.entriesOf)
+	return r, total, err
 }
 
 // twins are the two names of the VM's memory.

@@ -1,6 +1,7 @@
 package peerpod
 
 import (
+	"cmp"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,36 +32,33 @@ func (noCatalog) Type(string) *catalog.Type                      { return nil }
 func (noCatalog) Closed(string) bool                             { return false }
 func (noCatalog) Check(string, *catalog.Need) []string           { return nil }
 
-// typed writes the type of VM into out, where nobody else wrote one. A pod that passes again keeps its type as long as it asks for the same, and
-// the type is not closed: the record may be a copy, in the template of a workload that Stowage does not know.
-func typed(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choose Chooser) (warnings []string) {
-	was := &record{}
-	if wrote != nil {
-		was = wrote
+// chooseType writes the type of VM into out, where nobody else wrote one. It returns the type that the pod has now, or nil if the catalog does not
+// have it. A pod that passes again keeps its type as long as it asks for the same, and the type is not closed: the record may be a copy, in the
+// template of a workload that Stowage does not know. Without a catalog, choose is nil.
+func chooseType(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choose Chooser) (t *catalog.Type, warnings []string) {
+	if choose == nil {
+		choose = noCatalog{}
 	}
-	if choose == (noCatalog{}) && was.Machine == "" {
-		return nil // there was none either
-	}
+	was := cmp.Or(wrote, &record{})
 	machine, model := pod.Metadata.Annotations[stowage.MachineTypeAnnotation], pod.Metadata.Annotations[stowage.GPUModelAnnotation]
 	ownModel := model != "" && model != was.Model
 	if ownModel {
 		asks.Model = model
 	}
-	if machine != "" && machine != was.Machine { // another client's
-		return choose.Check(machine, asks)
-	}
 	asked := asks.String()
-	if machine != "" && was.Asks == asked && !choose.Closed(machine) {
+	switch {
+	case machine != "" && machine != was.Machine: // another client's
+		return choose.Type(machine), choose.Check(machine, asks)
+	case machine != "" && was.Asks == asked && !choose.Closed(machine):
 		now.Machine, now.Model, now.Asks = was.Machine, was.Model, was.Asks
-		return nil
+		return choose.Type(machine), nil
 	}
 	delete(out.Metadata.Annotations, stowage.MachineTypeAnnotation)
 	if !ownModel {
 		delete(out.Metadata.Annotations, stowage.GPUModelAnnotation)
 	}
-	t, warnings := choose.Choose(asks)
-	if t == nil {
-		return warnings
+	if t, warnings = choose.Choose(asks); t == nil {
+		return nil, warnings
 	}
 	now.Machine, now.Asks = t.Name, asked
 	out.SetAnnotation(stowage.MachineTypeAnnotation, t.Name)
@@ -68,7 +66,7 @@ func typed(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, choos
 		now.Model = t.Model
 		out.SetAnnotation(stowage.GPUModelAnnotation, t.Model)
 	}
-	return warnings
+	return t, warnings
 }
 
 // need is what a pod of a total asks for. The size of a VM that another client wrote into annotations counts in place of the total: it is of the
@@ -142,12 +140,8 @@ type Machine struct {
 
 // Machine returns the type of VM of a peer pod and what the pod asked for, or nil if the pod is none.
 func (c *Config) Machine(pod *podpatch.Pod) (*Machine, error) {
-	r, err := readRecord(pod)
+	r, total, err := c.recorded(pod)
 	if r == nil || err != nil {
-		return nil, err
-	}
-	total, err := c.total(pod, r.Pod, r.entriesOf)
-	if err != nil {
 		return nil, err
 	}
 	m := &Machine{Type: pod.Metadata.Annotations[stowage.MachineTypeAnnotation], Need: total.need(pod, r.Kept)}
@@ -156,4 +150,18 @@ func (c *Config) Machine(pod *podpatch.Pod) (*Machine, error) {
 		m.Need.Model = model
 	}
 	return m, nil
+}
+
+// Offer returns what the catalog for the RuntimeClass of a peer pod has for it, or nil if there is no such catalog, or the pod is none. A record that
+// cannot be read is none.
+func (c *Config) Offer(all []*catalog.Catalog, pod *podpatch.Pod, namespace string) *catalog.Offer {
+	of := catalog.For(all, pod.Spec.RuntimeClassName)
+	if of == nil {
+		return nil
+	}
+	m, err := c.Machine(pod)
+	if m == nil || err != nil {
+		return nil
+	}
+	return of.Offer(m.Need, namespace, m.Type, m.Type != "" && !m.Ours)
 }

@@ -1,5 +1,5 @@
-// Package supply knows which types of VMs there are, follows the VMs of peer pods, and has types closed of which no VM can be made. It keeps the
-// status of VMCatalogs.
+// Package supply knows which types of VMs there are, follows the VMs of peer pods, and closes types whose VMs cannot be made. It keeps the status of
+// VMCatalogs.
 //
 // What follows from what is seen is decided by package catalog. This package looks, writes and evicts. It promises that
 //   - without a VMCatalog it sends no request and watches no pod;

@@ -82,7 +82,8 @@ type run struct {
 	limit    *fair.Limiter[string]          // of evictions, by namespace
 	written  map[string]time.Time           // when the status of a catalog was written
 	jobs     map[types.UID]bool             // whether Jobs ignore evictions
-	unproven unproven
+	unproven evict.Unproven                 // by newest
+	newest   int64                          // when the last pod with a type was created, in seconds
 	// changed says that a pod has changed since the last look, looked is the catalogs of it, and unsettled says that a later one may find
 	// something, whatever changes.
 	changed   atomic.Bool
@@ -109,18 +110,15 @@ func (r *run) look(ctx context.Context, t *leader.Term) {
 	}
 	all := *looked
 	r.looked, r.unsettled = looked, false
-	of := map[*catalog.Catalog][]*Peer{}
+	var peers []*Peer
 	for _, obj := range r.peers.GetStore().List() {
-		p := obj.(*Peer)
-		if c := catalog.For(all, p.RuntimeClass); c != nil {
-			of[c] = append(of[c], p)
-		}
+		peers = append(peers, obj.(*Peer))
 	}
-	published, closed := map[place]use{}, map[closedType]float64{}
+	of, published, closed := ByCatalog(all, peers), map[Place]Use{}, map[closedType]float64{}
 	for _, c := range all {
 		counts := Count(c, of[c])
-		for at, u := range counts.in {
-			published[at] = published[at].plus(u)
+		for at, u := range counts.In {
+			published[at] = published[at].Plus(u)
 		}
 		for _, closure := range c.Closures() {
 			scope := scopeAll
@@ -161,10 +159,10 @@ func (r *run) watches(t *leader.Term) bool {
 
 // view is what is seen of the pods of a catalog whose types Stowage chose.
 func (r *run) view(c *catalog.Catalog, peers []*Peer) catalog.View {
-	v := catalog.View{Now: r.Time.Now(), FailAfter: c.FailAfter}
+	v := catalog.View{Now: r.Time.Now()}
 	for _, p := range peers {
 		if p.shows() && c.Type(p.Type) != nil && (p.Active || !p.Made.IsZero()) {
-			v.Pods = append(v.Pods, p.seen())
+			v.Pods = append(v.Pods, p.pod())
 		}
 	}
 	return v
@@ -233,7 +231,7 @@ func namesOf(closures []catalog.Closure) string {
 
 // ready is the condition Ready of a catalog.
 func (r *run) ready(all []*catalog.Catalog, c *catalog.Catalog, generation int64) metav1.Condition {
-	reason, message := Standing(all, c, r.Config.RuntimeClasses)
+	reason, message := Effect(all, c, r.Config.RuntimeClasses)
 	ready := metav1.Condition{
 		Type: stowage.ConditionReady, Status: metav1.ConditionFalse, Reason: string(reason), Message: message,
 		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(r.Time.Now()),

@@ -12,11 +12,16 @@ import (
 	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
-// use is what some VMs have and cost.
-type use struct{ vms, vcpus, memory, price int64 } // memory in bytes, the price of an hour in millionths
+// Use is what some VMs have, and what they cost.
+type Use struct {
+	VMs, VCPUs int64
+	Memory     int64 // bytes
+	Price      int64 // of an hour, in millionths
+}
 
-func (u use) plus(o use) use {
-	return use{u.vms + o.vms, add(u.vcpus, o.vcpus), add(u.memory, o.memory), add(u.price, o.price)}
+// Plus adds up two uses.
+func (u Use) Plus(o Use) Use {
+	return Use{u.VMs + o.VMs, add(u.VCPUs, o.VCPUs), add(u.Memory, o.Memory), add(u.Price, o.Price)}
 }
 
 // add adds two amounts that are not negative, up to the largest number.
@@ -27,20 +32,19 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// place is a namespace and a type in it; "" for pods without one that a catalog has.
-type place struct{ namespace, name string }
+// Place is a namespace and a type in it; "" for pods without one that a catalog has.
+type Place struct{ Namespace, Type string }
 
 // Counts are the VMs of the pods of one catalog.
 type Counts struct {
-	total  use
-	byType map[string]use
-	in     map[place]use
-	unfit  *stowage.UnfitPods
+	In map[Place]Use
+	// Unfit are the pods for which no type is large enough, or nil.
+	Unfit *stowage.UnfitPods
 }
 
 // Count counts the VMs of pods with a catalog.
 func Count(of *catalog.Catalog, peers []*Peer) *Counts {
-	c := &Counts{byType: map[string]use{}, in: map[place]use{}}
+	c := &Counts{In: map[Place]Use{}}
 	for _, p := range peers {
 		if !p.Active {
 			continue
@@ -52,14 +56,12 @@ func Count(of *catalog.Catalog, peers []*Peer) *Counts {
 		if !p.HasNode {
 			continue
 		}
-		one, name := use{vms: 1}, ""
-		one.vcpus, one.memory = p.amounts(t)
+		one, at := Use{VMs: 1}, Place{Namespace: p.Namespace}
+		one.VCPUs, one.Memory = p.amounts(t)
 		if t != nil {
-			one.price, name = t.Price.Micros(), t.Name
-			c.total, c.byType[name] = c.total.plus(one), c.byType[name].plus(one)
+			one.Price, at.Type = t.Price.Micros, t.Name
 		}
-		at := place{p.Namespace, name}
-		c.in[at] = c.in[at].plus(one)
+		c.In[at] = c.In[at].Plus(one)
 	}
 	return c
 }
@@ -72,57 +74,37 @@ func (c *Counts) addUnfit(of *catalog.Catalog, p *Peer) {
 	if of.Choose(p.Need, p.Namespace, nil).Type != nil {
 		return // it was created before the type was in the catalog
 	}
-	if c.unfit == nil {
-		c.unfit = &stowage.UnfitPods{}
+	if c.Unfit == nil {
+		c.Unfit = &stowage.UnfitPods{}
 	}
-	c.unfit.Count++
+	c.Unfit.Count++
 	// The first by name, so that the status stays as it is while the pods do.
-	if first := c.unfit.Namespace + "/" + c.unfit.Name; c.unfit.Count == 1 || p.Namespace+"/"+p.Name < first {
-		c.unfit.Namespace, c.unfit.Name, c.unfit.Message = p.Namespace, p.Name, bounded.Text(of.Unfit(p.Need), mostMessage)
+	if first := c.Unfit.Namespace + "/" + c.Unfit.Name; c.Unfit.Count == 1 || p.Namespace+"/"+p.Name < first {
+		c.Unfit.Namespace, c.Unfit.Name, c.Unfit.Message = p.Namespace, p.Name, bounded.Text(of.Unfit(p.Need), mostMessage)
 	}
 }
 
-// Unfit are the pods for which no type is large enough, or nil.
-func (c *Counts) Unfit() *stowage.UnfitPods { return c.unfit }
-
-// Use is the VMs of the pods of a namespace with one type, or of pods without one, with what they have and cost.
-type Use struct {
-	Namespace, Type    string
-	VMs, VCPUs, Memory int64 // memory in bytes
-	Price              int64 // of an hour, in millionths
-}
-
-// Uses are the VMs by namespace and type, in no order.
-func (c *Counts) Uses() (out []Use) {
-	for at, u := range c.in {
-		out = append(out, Use{at.namespace, at.name, u.vms, u.vcpus, u.memory, u.price})
-	}
-	return out
-}
-
-// Total adds up uses.
-func Total(uses []Use) (sum Use) {
-	for _, u := range uses {
-		sum.VMs, sum.VCPUs, sum.Memory, sum.Price = sum.VMs+u.VMs, add(sum.VCPUs, u.VCPUs), add(sum.Memory, u.Memory), add(sum.Price, u.Price)
-	}
-	return sum
-}
-
-// Into writes what was counted into a status.
+// Into writes what was counted into a status. Pods without a type of the catalog are not in it.
 func (c *Counts) Into(s *stowage.VMCatalogStatus) {
-	s.VMs, s.VCPUs, s.Memory, s.PricePerHour = c.total.vms, c.total.vcpus, catalog.Memory(c.total.memory), catalog.Money(c.total.price)
+	total, byType := Use{}, map[string]Use{}
+	for at, u := range c.In {
+		if at.Type != "" {
+			total, byType[at.Type] = total.Plus(u), byType[at.Type].Plus(u)
+		}
+	}
+	s.VMs, s.VCPUs, s.Memory, s.PricePerHour = total.VMs, total.VCPUs, catalog.Memory(total.Memory), catalog.Money(total.Price)
 	s.Types = nil
-	for name, u := range c.byType {
-		s.Types = append(s.Types, stowage.VMTypeStatus{Name: name, VMs: u.vms, VCPUs: u.vcpus, Memory: catalog.Memory(u.memory), PricePerHour: catalog.Money(u.price)})
+	for name, u := range byType {
+		s.Types = append(s.Types, stowage.VMTypeStatus{Name: name, VMs: u.VMs, VCPUs: u.VCPUs, Memory: catalog.Memory(u.Memory), PricePerHour: catalog.Money(u.Price)})
 	}
 	slices.SortFunc(s.Types, func(a, b stowage.VMTypeStatus) int {
 		return cmp.Or(cmp.Compare(b.VMs, a.VMs), strings.Compare(a.Name, b.Name))
 	})
-	s.Unfit = c.unfit
+	s.Unfit = c.Unfit
 }
 
-// Standing is whether a catalog holds for a RuntimeClass whose pods run in VMs, as [stowage.ReasonCounted], or why it does not.
-func Standing(all []*catalog.Catalog, of *catalog.Catalog, targets []string) (reason stowage.ConditionReason, message string) {
+// Effect returns [stowage.ReasonCounted] if a catalog holds for a RuntimeClass whose pods run in VMs, or else why it does not, with a sentence.
+func Effect(all []*catalog.Catalog, of *catalog.Catalog, targets []string) (reason stowage.ConditionReason, message string) {
 	var names, others []string
 	for _, class := range targets {
 		if !of.Names(class) {

@@ -7,7 +7,7 @@ type Metrics struct {
 	vms, vcpus, memory, price *metrics.BoundedGauge
 	closed                    *metrics.BoundedGauge
 
-	was map[place]use // what is published
+	was map[Place]Use // what is published
 	// wasClosed are the types that are published as closed, with the catalog.
 	wasClosed map[closedType]float64
 }
@@ -28,16 +28,16 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		vcpus:  set.BoundedGauge("stowage_peerpods_vcpus", "vCPUs of these VMs, as the catalog has them, or else the pods' annotations.", of...),
 		memory: set.BoundedGauge("stowage_peerpods_memory_bytes", "Memory of these VMs, as the catalog has it, or else the pods' annotations.", of...),
 		price:  set.BoundedGauge("stowage_peerpods_price_per_hour", "What these VMs cost in an hour, in the currency of the catalog. Types without a price cost nothing.", of...),
-		closed: set.BoundedGauge("stowage_peerpods_types_closed", "Types of a VMCatalog that are closed because no VM of them could be made, from the leader: with the scope all 1, and with the scope namespaces the number of namespaces.",
+		closed: set.BoundedGauge("stowage_peerpods_types_closed", "Types of a VMCatalog that are closed because their VMs could not be made, from the leader: with the scope all 1, and with the scope namespaces the number of namespaces.",
 			"scope", "catalog", "type"),
 	}
 }
 
 // publish publishes what was counted. It is called by one goroutine at a time.
-func (m *Metrics) publish(now map[place]use, closed map[closedType]float64) {
+func (m *Metrics) publish(now map[Place]Use, closed map[closedType]float64) {
 	for at := range m.was {
 		if _, still := now[at]; !still {
-			m.set(at, use{})
+			m.set(at, Use{})
 		}
 	}
 	for at, u := range now {
@@ -54,9 +54,9 @@ func (m *Metrics) publish(now map[place]use, closed map[closedType]float64) {
 	m.was, m.wasClosed = now, closed
 }
 
-func (m *Metrics) set(at place, u use) {
-	m.vms.Set(float64(u.vms), at.namespace, at.name)
-	m.vcpus.Set(float64(u.vcpus), at.namespace, at.name)
-	m.memory.Set(float64(u.memory), at.namespace, at.name)
-	m.price.Set(float64(u.price)/1e6, at.namespace, at.name)
+func (m *Metrics) set(at Place, u Use) {
+	m.vms.Set(float64(u.VMs), at.Namespace, at.Type)
+	m.vcpus.Set(float64(u.VCPUs), at.Namespace, at.Type)
+	m.memory.Set(float64(u.Memory), at.Namespace, at.Type)
+	m.price.Set(float64(u.Price)/1e6, at.Namespace, at.Type)
 }

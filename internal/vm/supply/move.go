@@ -2,7 +2,6 @@ package supply
 
 import (
 	"context"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,58 +15,34 @@ import (
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// While no new pod gets a type, the webhook may not be reached, and the successor of a pod that is evicted may be no peer pod. So that many pods
-// are evicted at most, and then one after each wait.
-const (
-	mostUnproven = 10
-	tryUnproven  = time.Minute
-)
-
 // mostJobs is how many Jobs are remembered.
 const mostJobs = 2000
-
-// unproven is the evictions since a pod was last created with a type.
-type unproven struct {
-	count       int
-	first, last time.Time
-}
-
-// mayEvict reports whether another pod may be evicted. Newest is when the last pod with a type was created.
-func (u *unproven) mayEvict(newest, now time.Time) bool {
-	if newest.After(u.first) {
-		*u = unproven{}
-	}
-	return u.count < mostUnproven || now.Sub(u.last) >= tryUnproven
-}
-
-func (u *unproven) note(now time.Time) {
-	if u.count == 0 {
-		u.first = now
-	}
-	u.count, u.last = u.count+1, now
-}
 
 // move evicts pods whose VM was not made, and whose successors get another type.
 func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
 	if len(c.Closures()) == 0 {
 		return
 	}
-	var newest time.Time
 	for _, p := range peers {
-		if p.Ours && p.CreationTimestamp.After(newest) {
-			newest = p.CreationTimestamp.Time
+		if p.Ours {
+			r.newest = max(r.newest, p.CreationTimestamp.Unix())
 		}
 	}
 	now := r.Time.Now()
 	for _, p := range peers {
-		seen := p.seen()
-		if !p.shows() || !p.Active || !c.Moves(&seen, p.Need, now) || r.stays(p) {
+		if !r.moves(c, p) || r.stays(p) {
 			continue
 		}
-		if r.unproven.mayEvict(newest, now) && r.limit.Allow(p.Namespace, r.Clock.Now()) && r.evict(ctx, c, p) {
-			r.unproven.note(now)
+		if r.unproven.MayEvict(r.newest, now) && r.limit.Allow(p.Namespace, r.Clock.Now()) && r.evict(ctx, c, p) {
+			r.unproven.Note(now)
 		}
 	}
+}
+
+// moves reports whether a pod is to be evicted, as it was seen.
+func (r *run) moves(c *catalog.Catalog, p *Peer) bool {
+	pod := p.pod()
+	return p.shows() && p.Active && c.Moves(&pod, p.Need, r.Time.Now())
 }
 
 // stays reports whether it is known, without a request, that nobody creates a pod in the place of one.
@@ -86,11 +61,7 @@ func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 		return false
 	}
 	fresh := PeerOf(&r.Config, pod)
-	seen := fresh.seen()
-	if !fresh.shows() || !fresh.Active || !c.Moves(&seen, fresh.Need, r.Time.Now()) {
-		return false
-	}
-	if !r.comesBack(ctx, fresh) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
+	if !r.moves(c, fresh) || !r.comesBack(ctx, fresh) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
 		return false
 	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)

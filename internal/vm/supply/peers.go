@@ -105,8 +105,8 @@ func made(pod *corev1.Pod) (at time.Time) {
 // shows reports whether the pod shows that a type cannot be made, or can: it has a node, and a type that Stowage chose.
 func (p *Peer) shows() bool { return p.HasNode && p.Ours }
 
-// seen is the pod as package catalog has it.
-func (p *Peer) seen() catalog.Pod {
+// pod is the pod as package catalog has it.
+func (p *Peer) pod() catalog.Pod {
 	return catalog.Pod{Namespace: p.Namespace, Type: p.Type, Began: p.Began, Made: p.Made}
 }
 
@@ -116,6 +116,17 @@ func (p *Peer) amounts(t *catalog.Type) (vcpus, memory int64) {
 		return t.VCPUs, t.Memory
 	}
 	return p.VCPUs, p.Memory
+}
+
+// ByCatalog returns the pods of each catalog. Those of a RuntimeClass for which no catalog holds are left out.
+func ByCatalog(all []*catalog.Catalog, peers []*Peer) map[*catalog.Catalog][]*Peer {
+	of := map[*catalog.Catalog][]*Peer{}
+	for _, p := range peers {
+		if c := catalog.For(all, p.RuntimeClass); c != nil {
+			of[c] = append(of[c], p)
+		}
+	}
+	return of
 }
 
 // newPeers returns an informer of the peer pods, of which it keeps [Peer]s.

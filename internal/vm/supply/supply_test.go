@@ -39,8 +39,8 @@ func TestCount(t *testing.T) {
 		peer("b", "y", "", 16e9), peer("b", "x", "", 9e9), peer("b", "z", "", 1e9), // two that no type fits, and one from before the catalog
 	})
 	got := map[string]string{}
-	for _, u := range c.Uses() {
-		got[u.Namespace+"/"+u.Type] = fmt.Sprintf("%d %d %d %s", u.VMs, u.VCPUs, u.Memory>>30, catalog.Money(u.Price))
+	for at, u := range c.In {
+		got[at.Namespace+"/"+at.Type] = fmt.Sprintf("%d %d %d %s", u.VMs, u.VCPUs, u.Memory>>30, catalog.Money(u.Price))
 	}
 	want := map[string]string{"a/small": "2 4 8 0.2", "b/free": "1 4 8 0", "b/": "5 80 160 0"}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -57,11 +57,11 @@ func TestCount(t *testing.T) {
 	}
 }
 
-func TestStanding(t *testing.T) {
+func TestEffect(t *testing.T) {
 	all := []*catalog.Catalog{compiled("old", 1, "kata-remote"), compiled("new", 2), compiled("none", 3, "kata-remote"), compiled("other", 4, "runc")}
 	targets := []string{"kata-remote", "kata-other"}
 	for i, want := range []stowage.ConditionReason{stowage.ReasonCounted, stowage.ReasonCounted, stowage.ReasonSuperseded, stowage.ReasonNoTarget} {
-		if got, message := Standing(all, all[i], targets); got != want || message == "" {
+		if got, message := Effect(all, all[i], targets); got != want || message == "" {
 			t.Errorf("%s is %s, want %s: %s", all[i].Name, got, want, message)
 		}
 	}
@@ -111,26 +111,5 @@ func TestNamesOfClosedTypes(t *testing.T) {
 		if got := namesOf(of); got != want {
 			t.Errorf("the names are %q, want %q", got, want)
 		}
-	}
-}
-
-// While no new pod gets a type, few are evicted.
-func TestUnproven(t *testing.T) {
-	now := time.Unix(1000, 0)
-	u, evicted := unproven{}, 0
-	for range 100 {
-		if u.mayEvict(now.Add(-time.Hour), now) {
-			u.note(now)
-			evicted++
-		}
-	}
-	if evicted != mostUnproven {
-		t.Errorf("%d pods are evicted", evicted)
-	}
-	if u.mayEvict(now, now.Add(tryUnproven-1)) || !u.mayEvict(now, now.Add(tryUnproven)) {
-		t.Error("the next eviction does not come after the wait")
-	}
-	if !u.mayEvict(now.Add(time.Second), now.Add(time.Second)) {
-		t.Error("a new pod with a type proves nothing")
 	}
 }
