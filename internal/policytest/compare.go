@@ -216,11 +216,7 @@ func (e Expect) lines() []string {
 			}
 		}
 		for _, v := range w.VMs {
-			gpus := ""
-			if v.GPUs != "" {
-				gpus = " and " + v.GPUs + " GPUs"
-			}
-			add(fmt.Sprintf("%s: VMs of %s vCPUs, %s MiB%s", w.Workload, v.VCPUs, v.Memory, gpus), v.Count)
+			add(fmt.Sprintf("%s: VMs of %s", w.Workload, textOf(&v.VM)), v.Count)
 		}
 	}
 	for _, w := range e.Warnings {
@@ -230,6 +226,21 @@ func (e Expect) lines() []string {
 		out = append(out, "error: "+e.Error)
 	}
 	return out
+}
+
+// textOf writes all that a VM is.
+func textOf(v *preview.VM) string {
+	text := fmt.Sprintf("%s vCPUs, %s MiB", v.VCPUs, v.Memory)
+	if v.GPUs != "" {
+		text += " and " + v.GPUs + " GPUs"
+	}
+	if v.Type != "" {
+		text += ", type " + v.Type
+	}
+	if v.PricePerHour.Known {
+		text += ", at " + v.PricePerHour.String() + " an hour"
+	}
+	return text
 }
 
 // amount writes equal quantities of a resource in one way: 1Gi, 1024Mi and 1073741824 bytes are equal.

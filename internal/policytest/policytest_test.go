@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stowage-dev/stowage/internal/preview"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
 const (
@@ -78,6 +79,11 @@ func TestCompare(t *testing.T) {
 		"VMs": {
 			expect(Workload{Workload: web, VMs: []VMs{{Count: 2, VM: preview.VM{VCPUs: "1", Memory: "2048"}}}}),
 			[]string{"- " + web + ": VMs of 1 vCPUs, 2048 MiB = 2", "+ " + web + ": VMs of 1 vCPUs, 2048 MiB = 3"},
+			expect(Workload{Workload: web, VMs: []VMs{{Count: 3, VM: preview.VM{VCPUs: "1", Memory: "2048"}}}}), "",
+		},
+		"VMs of another type": {
+			expect(Workload{Workload: web, VMs: []VMs{{Count: 3, VM: preview.VM{VCPUs: "1", Memory: "2048", Type: "small", PricePerHour: catalog.Price{Known: true, Micros: 96000}}}}}),
+			[]string{"+ " + web + ": VMs of 1 vCPUs, 2048 MiB = 3", "- " + web + ": VMs of 1 vCPUs, 2048 MiB, type small, at 0.096 an hour = 3"},
 			expect(Workload{Workload: web, VMs: []VMs{{Count: 3, VM: preview.VM{VCPUs: "1", Memory: "2048"}}}}), "",
 		},
 		"a workload that is not there": {
