@@ -32,12 +32,16 @@ const maxHeader = 64 << 10
 // The times that a client gets. The API server waits 30 s for a webhook at most, and keeps an idle connection for 90 s, as
 // Go's default transport does. An idle connection must live longer here. With equal times, a request can arrive at the moment at
 // which the connection is closed. It then fails, the API server does not send a POST again, and a pod bypasses the webhook.
+//
+// The same holds before the first request. Go's transport opens a connection when it has no idle one. If another connection becomes
+// idle meanwhile, the request goes there, and the new connection stays for a later request. So a client of the webhook has idleTimeout for
+// a header, too. That gives a stranger no more than an idle connection does: [connections] closes first what sends nothing.
 const (
-	headerTimeout = 5 * time.Second // for the TLS handshake, and for the header of a request
-	writeTimeout  = 35 * time.Second
-	idleTimeout   = 3 * time.Minute
-	// plainWriteTimeout is for health checks and metrics. Whoever reads an answer slowly keeps a place for that long.
-	plainWriteTimeout = 10 * time.Second
+	writeTimeout = 35 * time.Second // and the most for the TLS handshake
+	idleTimeout  = 3 * time.Minute
+	// plainHeaderTimeout and plainWriteTimeout are for health checks and metrics. Whoever reads an answer slowly keeps a place for that long.
+	plainHeaderTimeout = 5 * time.Second
+	plainWriteTimeout  = 10 * time.Second
 )
 
 // port is controller-runtime's webhook server with limits, which that one does not offer.
@@ -88,14 +92,20 @@ func (p *port) Start(ctx context.Context) error {
 		return fmt.Errorf("open the webhook's port: %w", err)
 	}
 	shutdown := time.Minute
-	s := &http.Server{
-		Handler: p.WebhookMux(), MaxHeaderBytes: maxHeader,
-		ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	newConnections(mostConnections, p.dropped, p.knows).serve(s)
+	s := p.httpServer()
+	s.BaseContext = func(net.Listener) context.Context { return ctx }
 	p.serving.Store(true)
 	return (&manager.Server{Name: "webhook", Listener: listener, ShutdownTimeout: &shutdown, Server: s}).Start(ctx)
+}
+
+// httpServer serves the port's paths, with limits.
+func (p *port) httpServer() *http.Server {
+	s := &http.Server{
+		Handler: p.WebhookMux(), MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: idleTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+	}
+	newConnections(mostConnections, p.dropped, p.knows).serve(s)
+	return s
 }
 
 // knows reports whether a connection is of a client that may call the webhook, as its certificate proves.
@@ -122,7 +132,7 @@ func servePlain(mgr manager.Manager, name, address string, secure func(*tls.Conf
 	}
 	s := &http.Server{
 		Handler: handler, MaxHeaderBytes: maxHeader,
-		ReadHeaderTimeout: headerTimeout, WriteTimeout: plainWriteTimeout, IdleTimeout: idleTimeout,
+		ReadHeaderTimeout: plainHeaderTimeout, WriteTimeout: plainWriteTimeout, IdleTimeout: idleTimeout,
 	}
 	newConnections(mostPlainConnections, dropped, nil).serve(s)
 	return mgr.Add(&manager.Server{Name: name, Listener: listener, Server: s})
@@ -135,7 +145,7 @@ func (p *port) StartedChecker() healthz.Checker {
 		if !p.serving.Load() {
 			return errors.New("the webhook's port is not open yet")
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), headerTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 		defer cancel()
 		conn, err := dialer.DialContext(ctx, "tcp", p.address)
 		if err != nil {
