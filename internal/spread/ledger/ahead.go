@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -54,6 +55,9 @@ func (b *Book) useAhead(now time.Duration) {
 func (b *Book) giveBackAt() time.Duration {
 	if len(b.queue) > 0 || len(b.spare) == 0 || b.most(b.latest.Strategy)-b.total >= b.spares() {
 		return never
+	}
+	if b.seatedBy.share() < 1 && b.most(b.latest.Strategy) <= b.total {
+		return b.requestAt + b.timing.Pause // the end of a burst: no batch follows, and pods may wait at another replica
 	}
 	return b.pausedAt()
 }
@@ -146,12 +150,63 @@ func (b *Book) spares() (n int64) {
 	return n
 }
 
-// claimable returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth].
+// claimable returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth], and no more than what will
+// likely come to this replica. If a replica has too many of the last seats, pods wait at another one until they are given back.
 func (b *Book) claimable(now time.Duration) int64 {
 	if len(b.queue) == 0 && now >= b.pausedAt() || b.replicas < 0 {
 		return 0
 	}
-	return max(0, min(growth*b.recent(now)-b.spares(), b.most(b.latest.Strategy)-b.total))
+	free, spares := b.most(b.latest.Strategy)-b.total, b.spares()
+	return max(0, min(growth*b.recent(now)-spares, free, b.seatedBy.due(free+spares+b.aheadElsewhere())-spares))
+}
+
+// aheadElsewhere estimates how many seats others have ahead and not used. The watch and the ledger show that late. So it goes by the pods
+// of this replica that the watch does not show yet: others have had as many as their share says.
+func (b *Book) aheadElsewhere() int64 {
+	var ahead, claimed, own int64
+	for _, c := range b.claims {
+		switch {
+		case !c.counted:
+		case c.own && c.ahead == nil:
+			own++
+		case !c.own && c.Ahead:
+			ahead++
+		case !c.own:
+			claimed++
+		}
+	}
+	share := b.seatedBy.share()
+	used := int64(float64(own)*(1-share)/share) - claimed
+	return max(0, ahead-max(0, used))
+}
+
+// shares is how many of the pods that the watch has shown lately this replica has seated, and how many others have.
+type shares struct{ own, others float64 }
+
+// remembered is after how many pods half of a [shares] is forgotten. The API server may call other replicas than before.
+const remembered = 512
+
+// count counts one more pod.
+func (s *shares) count(own bool) {
+	if own {
+		s.own++
+	} else {
+		s.others++
+	}
+	if s.own+s.others >= remembered {
+		s.own, s.others = s.own/2, s.others/2
+	}
+}
+
+// share returns the part of the pods that a replica is asked for. It is 1 where no other replica is asked.
+func (s *shares) share() float64 { return (s.own + 1) / (s.own + s.others + 1) }
+
+// due returns how many of some pods to come a replica is asked for, in all likelihood: the mean of the binomial distribution, less two of
+// its standard deviations.
+func (s *shares) due(pods int64) int64 {
+	share := s.share()
+	mean := float64(pods) * share
+	return int64(mean - 2*math.Sqrt(mean*(1-share)))
 }
 
 // runsShort reports whether the seats ahead will not last until a further write, so that one is due before a request waits.

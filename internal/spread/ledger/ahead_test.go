@@ -267,6 +267,67 @@ func TestSeatsAheadOfSeveral(t *testing.T) {
 	}
 }
 
+// A replica claims no more of the seats that are left than come to it, so that none of them is missing at another replica. It claims all
+// where no other replica is asked.
+func TestSeatsAheadAreDivided(t *testing.T) {
+	for name, tc := range map[string]struct {
+		shares      shares
+		pods, least int64
+		most        int64
+	}{
+		"a third of 300":   {shares{own: 100, others: 200}, 300, 80, 90},
+		"a third of 20":    {shares{own: 100, others: 200}, 20, 1, 4},
+		"a third of 3":     {shares{own: 100, others: 200}, 3, -10, 0},
+		"all":              {shares{own: 100}, 300, 300, 300},
+		"nothing is known": {shares{}, 300, 300, 300},
+		"nearly nothing":   {shares{others: 400}, 300, -10, 1},
+	} {
+		if got := tc.shares.due(tc.pods); got < tc.least || got > tc.most {
+			t.Errorf("%s: %d seats, want %d to %d", name, got, tc.least, tc.most)
+		}
+	}
+	b := beforeBurst()
+	b.seatedBy = shares{own: 100, others: 200}
+	b.request(30)
+	if b.do(100); b.total < 30 || b.marked() == 0 || b.marked() > 70/3 {
+		t.Errorf("%d of the last 70 of %d seats are ahead, at one of three replicas", b.marked(), b.total)
+	}
+}
+
+// The shares follow the API server within some hundred pods, whatever was before.
+func TestSharesFade(t *testing.T) {
+	var s shares
+	for range 100_000 {
+		s.count(false)
+	}
+	for range 2 * remembered {
+		s.count(true)
+	}
+	if got := s.share(); got < 0.75 {
+		t.Errorf("the share is %.2f after %d pods of this replica alone", got, 2*remembered)
+	}
+}
+
+// When all seats are claimed and other replicas are asked, too, a pause is short, however long pods took to come.
+func TestLastSeatsAreGivenBackSoon(t *testing.T) {
+	for name, tc := range map[string]struct {
+		others float64
+		soon   bool
+	}{
+		"others are asked, too": {others: 20, soon: true},
+		"nobody else is asked":  {},
+	} {
+		b := newBurst(t)
+		b.settle.observe(time.Second, b.timing.MaxPatience)
+		b.seatedBy = shares{own: 10, others: tc.others}
+		b.now += b.timing.Pause
+		b.do(10)
+		if soon := b.marked() == 0; soon != tc.soon {
+			t.Errorf("%s: given back after %s: %t", name, b.timing.Pause, soon)
+		}
+	}
+}
+
 // While a request waits because the owner's pods have all seats, the count holds: its answer was read after the request came.
 func TestReplicaCountHoldsWhileReached(t *testing.T) {
 	b := beforeBurst()

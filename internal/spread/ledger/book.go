@@ -58,6 +58,7 @@ type Book struct {
 	latest    *Request        // the one that came last
 	requestAt time.Duration   // when the last one came or was answered
 	spare     []*claim        // claimed ahead, with some that are not to be used any more
+	seatedBy  shares          // the pods that were seen lately
 	wake      time.Duration
 }
 
@@ -98,6 +99,7 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 	c := b.byID[p.ID]
 	if _, ok := b.ids[p.ID]; !ok {
 		b.ids[p.ID] = p.Version
+		b.seatedBy.count(c != nil && c.own)
 		if c != nil && c.own {
 			b.settle.observe(now-c.firstSeen, b.timing.MaxPatience)
 		}
