@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"os"
+	"slices"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -55,11 +55,12 @@ type bench struct {
 	build   build
 	binary  string // Stowage's
 	results map[string][]result
+	last    map[string]time.Duration // how long the last burst of each case took until the last pod was created
 	serial  int
 }
 
 // setUp limits Stowage's registration to its namespaces and adds the floor's.
-func (b *bench) setUp(ctx context.Context, floorPort int, certFile string) error {
+func (b *bench) setUp(ctx context.Context, floor *admissionregistrationv1.WebhookClientConfig) error {
 	for _, name := range []string{stowage.DefaultRuntimeClass, "runc"} {
 		if err := b.Client.Create(ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: name}); err != nil {
 			return err
@@ -74,13 +75,9 @@ func (b *bench) setUp(ctx context.Context, floorPort int, certFile string) error
 	if err := b.Client.Patch(ctx, reg, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
 		return err
 	}
-	ca, err := os.ReadFile(certFile)
-	if err != nil {
-		return err
-	}
 	hook := *reg.Webhooks[0].DeepCopy()
 	hook.Name = "floor.bench.stowage.dev"
-	hook.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: new(fmt.Sprintf("https://localhost:%d/", floorPort)), CABundle: ca}
+	hook.ClientConfig = *floor
 	hook.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{webhookLabel: "floor"}}
 	return b.Client.Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "floor"}, Webhooks: []admissionregistrationv1.MutatingWebhook{hook},
@@ -118,47 +115,77 @@ func (b *bench) namespace(ctx context.Context, name, webhook string) (*corev1.Na
 	})
 }
 
-// burst scales a new Deployment up from zero, and removes it again.
+// burst scales new Deployments up from zero, and removes them again.
 func (b *bench) burst(ctx context.Context, bc benchCase) (result, error) {
 	b.serial++
 	ns, err := b.namespace(ctx, fmt.Sprintf("bench-%d", b.serial), bc.webhook)
 	if err != nil {
 		return result{}, err
 	}
-	d := deployment(ns.Name, bc)
-	if err := b.Client.Create(ctx, d); err != nil {
-		return result{}, err
+	for i := range b.options.deployments {
+		d := deployment(ns.Name, bc)
+		d.Name = fmt.Sprintf("burst-%d", i)
+		d.Spec.Selector.MatchLabels["app"] = d.Name // the template has the same map
+		if b.options.unscheduled {
+			d.Spec.Template.Spec.SchedulerName = "nobody"
+		}
+		if err := b.Client.Create(ctx, d); err != nil {
+			return result{}, err
+		}
 	}
-	if err := b.until(ctx, func(ctx context.Context) (bool, error) { // its ReplicaSet exists
-		err := b.Client.Get(ctx, client.ObjectKeyFromObject(d), d)
-		return d.Status.ObservedGeneration == d.Generation, err
+	if err := b.until(ctx, func(ctx context.Context) (bool, error) { // they have their ReplicaSets
+		var list appsv1.DeploymentList
+		err := b.Client.List(ctx, &list, client.InNamespace(ns.Name))
+		return !slices.ContainsFunc(list.Items, func(d appsv1.Deployment) bool { return d.Status.ObservedGeneration != d.Generation }), err
 	}); err != nil {
 		return result{}, err
 	}
 	if err := quiet(ctx); err != nil {
 		return result{}, err
 	}
+	r, err := b.grow(ctx, ns, bc)
+	if err != nil {
+		return result{}, err
+	}
+	return r, b.clean(ctx, ns, bc)
+}
+
+// grow scales the Deployments of a namespace up, and measures that.
+func (b *bench) grow(ctx context.Context, ns *corev1.Namespace, bc benchCase) (r result, err error) {
 	before, err := b.apiRequests()
 	if err != nil {
-		return result{}, err
+		return r, err
 	}
-
+	callsBefore, err := b.callTimes(ctx)
+	if err != nil {
+		return r, err
+	}
 	programsBefore, err := programs()
 	if err != nil {
-		return result{}, err
+		return r, err
 	}
+	profiled := b.profile(ctx, bc)
 	start := time.Now()
-	if err := b.Client.Patch(ctx, d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, b.options.pods))); err != nil {
-		return result{}, err
+	var list appsv1.DeploymentList
+	if err := b.Client.List(ctx, &list, client.InNamespace(ns.Name)); err != nil {
+		return r, err
 	}
-	var r result
+	for i := range list.Items {
+		if err := b.setReplicas(ctx, &list.Items[i], int32(b.options.pods/b.options.deployments)); err != nil {
+			return r, err
+		}
+	}
 	if err := b.until(ctx, func(ctx context.Context) (bool, error) {
 		// The counts that the controllers keep cost the API server next to nothing
 		// to read, unlike a list of all pods.
-		if err := b.Client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+		if err := b.Client.List(ctx, &list, client.InNamespace(ns.Name)); err != nil {
 			return false, err
 		}
-		if r.created == 0 && int(d.Status.Replicas) == b.options.pods {
+		created, ready := 0, 0
+		for i := range list.Items {
+			created, ready = created+int(list.Items[i].Status.Replicas), ready+int(list.Items[i].Status.ReadyReplicas)
+		}
+		if r.created == 0 && created == b.options.pods {
 			r.created = time.Since(start)
 			if r.programs, err = programs(); err != nil {
 				return false, err
@@ -168,16 +195,24 @@ func (b *bench) burst(ctx context.Context, bc benchCase) (result, error) {
 			}
 		}
 		r.ready = time.Since(start)
-		return int(d.Status.ReadyReplicas) == b.options.pods, nil
+		if b.options.unscheduled {
+			return r.created > 0, nil
+		}
+		return ready == b.options.pods, nil
 	}); err != nil {
-		return result{}, err
+		return r, err
 	}
 	after, err := b.apiRequests()
 	if err != nil {
-		return result{}, err
+		return r, err
 	}
 	r.requests = (after - before) / float64(b.options.pods)
-	return r, b.clean(ctx, ns, bc)
+	calls, err := b.callTimes(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.within = calls.within(callsBefore)
+	return r, profiled()
 }
 
 // clean checks that the webhook of the case has seen the pods, and removes them.

@@ -18,11 +18,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -48,8 +50,10 @@ func main() {
 	flag.IntVar(&o.status, "status", 0, "instead of bursts, measure the delay of a status beside this many pods of another namespace that change")
 	flag.IntVar(&o.scaleNodes, "scale-nodes", 2000, "nodes of the cluster that --scale, --idle and --status measure")
 	flag.IntVar(&o.scaleRate, "scale-rate", 100, "pods a second that --scale creates")
-	flag.StringVar(&o.pprof, "pprof", "", "serve the profiles of Stowage at this address, such as localhost:6060 (one replica)")
-	flag.StringVar(&o.service, "service", "", "have the API server call Stowage's replicas as the endpoints of a Service: by-request (the default of Kubernetes 1.37), by-connection (as before), or affinity (one replica gets all)")
+	flag.IntVar(&o.deployments, "deployments", 1, "Deployments that share the pods of each burst")
+	flag.BoolVar(&o.unscheduled, "unscheduled", false, "create pods that nobody schedules: a burst is over when all are created, and no other work slows it")
+	flag.StringVar(&o.profiles, "profiles", "", "write CPU profiles of the API server and of Stowage in each burst into this directory")
+	flag.StringVar(&o.service, "service", "", "have the API server call the replicas of Stowage and of the floor as the endpoints of a Service: by-request (the default of Kubernetes 1.37), by-connection (as before), or affinity (one replica gets all)")
 	flag.StringVar(&o.against, "against", "", "run the same bursts with Stowage of this commit, in turns with this tree, and compare")
 	only := flag.String("cases", "", "measure only the cases whose names match this expression, beside the floor and no webhook")
 	flag.Parse()
@@ -81,12 +85,17 @@ type options struct {
 	status                                 int    // pods
 	service                                string // "", by-request, by-connection or affinity
 	against                                string // a commit
-	pprof                                  string // an address
+	deployments                            int
+	unscheduled                            bool
+	profiles                               string // a directory
 }
 
 func (o options) validate() error {
 	if o.pods < 1 || o.runs < 1 || o.replicas < 1 {
 		return errors.New("--pods, --runs and --replicas must be at least 1")
+	}
+	if o.deployments < 1 || o.pods%o.deployments != 0 {
+		return fmt.Errorf("--deployments is %d; it must divide --pods, which is %d", o.deployments, o.pods)
 	}
 	if o.scalePods > 0 && (o.scalePods < starts*podsPerWorkload || o.scaleNodes < 1 || o.scaleRate < 1 || o.replicas < 2) {
 		return fmt.Errorf("--scale must be at least %d, --scale-nodes and --scale-rate at least 1, and --replicas at least 2", starts*podsPerWorkload)
@@ -106,6 +115,7 @@ type result struct {
 	programs       map[string]float64 // processor time in seconds until the last pod was created, by program
 	requests       float64            // API requests that Stowage made meanwhile, per pod
 	call           time.Duration      // mean of the webhook's calls, as the API server sees them
+	within         string             // see [callTimes.within]
 	cpu            float64            // seconds that the first replica took, per pod, its removal included
 }
 
@@ -178,7 +188,7 @@ func start(ctx context.Context, o options, repo string, build build, dir string)
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{Cluster: c, options: o, build: build, binary: binary, results: map[string][]result{}}
+	b := &bench{Cluster: c, options: o, build: build, binary: binary, results: map[string][]result{}, last: map[string]time.Duration{}}
 	if err := b.prepare(ctx, repo, dir); err != nil {
 		c.Stop()
 		return nil, err
@@ -195,23 +205,23 @@ func (b *bench) prepare(ctx context.Context, repo, dir string) error {
 	}
 	if err := b.StartStowage(ctx, controlplane.StowageOptions{
 		Binary: b.binary, Replicas: b.options.replicas, Controllers: b.options.controllers, Args: b.options.stowageArgs(), Env: []string{"LOG_LEVEL="},
-		HealthInterval: healthInterval,
+		Profiles: b.options.profiles != "", HealthInterval: healthInterval,
 	}); err != nil {
 		return err
 	}
 	if err := b.WaitForNodes(ctx, 9); err != nil {
 		return err
 	}
-	floor, err := startFloor(ctx, dir, b.options.replicas)
+	floor, err := b.startFloor(ctx, dir)
 	if err != nil {
 		return err
 	}
 	if b.options.service != "" {
-		if err := b.callService(ctx); err != nil {
+		if err := b.callStowage(ctx); err != nil {
 			return err
 		}
 	}
-	return b.setUp(ctx, floor, filepath.Join(dir, "tls.crt"))
+	return b.setUp(ctx, floor)
 }
 
 // bursts measures one burst of each case.
@@ -223,6 +233,7 @@ func (b *bench) bursts(ctx context.Context, turn int) error {
 		}
 		fmt.Printf("burst %d of %d, %-28s created %6.2fs, ready %6.2fs  %s\n",
 			turn, b.options.runs, bc.name, r.created.Seconds(), r.ready.Seconds(), b.build.name)
+		b.last[bc.name] = r.created
 		if turn > 0 {
 			b.results[bc.name] = append(b.results[bc.name], r)
 		}
@@ -230,26 +241,29 @@ func (b *bench) bursts(ctx context.Context, turn int) error {
 	return nil
 }
 
-// report prints medians, and ratios of medians.
+// report prints medians, and ratios of medians. Beside the ratio of created to the floor are the lowest and the highest of the turns, each
+// of the floor of its turn.
 func (b *bench) report() error {
-	created := func(name string) time.Duration {
-		return median(b.results[name], func(r result) time.Duration { return r.created })
-	}
-	ready := func(name string) time.Duration {
-		return median(b.results[name], func(r result) time.Duration { return r.ready })
-	}
+	created := func(r result) time.Duration { return r.created }
+	ready := func(r result) time.Duration { return r.ready }
 	of := ""
 	if b.build.name != "" {
 		of = " of " + b.build.name
 	}
-	fmt.Printf("\nMedians of %d bursts of %d pods, %d replica(s)%s:\n\n", b.options.runs, b.options.pods, b.options.replicas, of)
+	fmt.Printf("\nMedians of %d bursts of %d pods of %d Deployment(s), %d replica(s)%s:\n\n", b.options.runs, b.options.pods, b.options.deployments, b.options.replicas, of)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tREADY\tOF NO WEBHOOK\tOF THE FLOOR\tAPI REQUESTS OF STOWAGE PER POD")
+	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tLOWEST\tHIGHEST\tREADY\tOF THE FLOOR\t99% OF CALLS WITHIN\tAPI REQUESTS OF STOWAGE PER POD")
 	for _, c := range cases {
-		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2fs\t%.2f\t%.2f\t%.3f\n", c.name,
-			created(c.name).Seconds(), ratio(created(c.name), created(caseNone)), ratio(created(c.name), created(caseFloor)),
-			ready(c.name).Seconds(), ratio(ready(c.name), ready(caseNone)), ratio(ready(c.name), ready(caseFloor)),
-			median(b.results[c.name], func(r result) float64 { return r.requests }))
+		results, floor := b.results[c.name], b.results[caseFloor]
+		var turns []float64
+		for i, r := range results {
+			turns = append(turns, ratio(r.created, floor[i].created))
+		}
+		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2f\t%.2f\t%.2fs\t%.2f\t%s\t%.3f\n", c.name, median(results, created).Seconds(),
+			ratio(median(results, created), median(b.results[caseNone], created)), b.ofTheFloor(c.name, created), slices.Min(turns), slices.Max(turns),
+			median(results, ready).Seconds(), b.ofTheFloor(c.name, ready),
+			median(results, func(r result) string { return r.within }),
+			median(results, func(r result) float64 { return r.requests }))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -268,31 +282,48 @@ func median[T cmp.Ordered](results []result, of func(result) T) T {
 	return values[len(values)/2]
 }
 
-// startFloor runs the floor's replicas and returns the port before them.
-func startFloor(ctx context.Context, dir string, replicas int) (int, error) {
-	if err := controlplane.WriteServingCertificate(dir); err != nil {
-		return 0, err
+// startFloor runs the floor's replicas, and returns how the API server calls them.
+func (b *bench) startFloor(ctx context.Context, dir string) (*admissionregistrationv1.WebhookClientConfig, error) {
+	if err := controlplane.WriteServingCertificate(dir, floorService+"."+controlplane.StowageNamespace+".svc"); err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "tls.crt"))
+	if err != nil {
+		return nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var addrs []string
-	for range replicas {
+	for range b.options.replicas {
 		addr, err := controlplane.FreeAddress()
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		cmd := exec.CommandContext(ctx, self, "floor", addr, dir)
+		listen := addr
+		if b.options.service != "" {
+			listen = addr[strings.LastIndexByte(addr, ':'):] // an endpoint is called from outside the loopback interface
+		}
+		cmd := exec.CommandContext(ctx, self, "floor", listen, dir)
 		cmd.Stderr = os.Stderr
 		// Its input ends when we do, and it with that.
 		if _, err := cmd.StdinPipe(); err != nil {
-			return 0, err
+			return nil, err
 		}
 		if err := cmd.Start(); err != nil {
-			return 0, err
+			return nil, err
 		}
 		addrs = append(addrs, addr)
 	}
-	return controlplane.Balance(ctx, addrs...)
+	if b.options.service != "" {
+		return &admissionregistrationv1.WebhookClientConfig{
+			Service: &admissionregistrationv1.ServiceReference{Namespace: controlplane.StowageNamespace, Name: floorService}, CABundle: ca,
+		}, b.serve(ctx, floorService, addrs)
+	}
+	port, err := controlplane.Balance(ctx, addrs...)
+	if err != nil {
+		return nil, err
+	}
+	return &admissionregistrationv1.WebhookClientConfig{URL: new(fmt.Sprintf("https://localhost:%d/", port)), CABundle: ca}, nil
 }

@@ -25,12 +25,16 @@ const (
 	affinity     = "affinity"
 )
 
-// apiServerArgs let the API server call endpoints itself, as it does in managed clusters, instead of the Service's address.
-func (o *options) apiServerArgs() []string {
-	if o.service == "" {
-		return nil
+// apiServerArgs let the API server call endpoints itself, as it does in managed clusters, instead of the Service's address. They let it
+// serve profiles, if those are asked for.
+func (o *options) apiServerArgs() (args []string) {
+	if o.profiles != "" {
+		args = append(args, "--profiling=true")
 	}
-	return []string{"--enable-aggregator-routing=true", fmt.Sprintf("--feature-gates=WebhookRoundTripLoadBalancing=%t", o.service == byRequest)}
+	if o.service != "" {
+		args = append(args, "--enable-aggregator-routing=true", fmt.Sprintf("--feature-gates=WebhookRoundTripLoadBalancing=%t", o.service == byRequest))
+	}
+	return args
 }
 
 // stowageArgs are the flags of a replica. As the endpoint of a Service it is called from outside the loopback interface.
@@ -39,19 +43,50 @@ func (o *options) stowageArgs() []string {
 	if o.service != "" {
 		args = append(args, "--host=0.0.0.0")
 	}
-	if o.pprof != "" {
-		args = append(args, "--pprof-bind-address="+o.pprof)
-	}
 	return args
 }
 
-// callService makes each replica that is to be called an endpoint of the webhook's Service, and has the registration name that Service.
-func (b *bench) callService(ctx context.Context) error {
+// The Services of the floor and of Stowage.
+const (
+	floorService   = "floor"
+	stowageService = "stowage-webhook"
+)
+
+// callStowage makes each replica that is to be called an endpoint of the webhook's Service, and has the registration name that Service.
+func (b *bench) callStowage(ctx context.Context) error {
+	var addrs []string
+	for _, r := range b.Replicas() {
+		addrs = append(addrs, r.WebhookAddr)
+	}
+	if err := b.serve(ctx, stowageService, addrs); err != nil {
+		return err
+	}
+	var registration admissionregistrationv1.MutatingWebhookConfiguration
+	if err := b.Client.Get(ctx, client.ObjectKey{Name: "stowage"}, &registration); err != nil {
+		return err
+	}
+	before := registration.DeepCopy()
+	for i := range registration.Webhooks {
+		config := &registration.Webhooks[i].ClientConfig
+		at, err := url.Parse(*config.URL)
+		if err != nil {
+			return err
+		}
+		config.URL, config.Service = nil, &admissionregistrationv1.ServiceReference{Namespace: controlplane.StowageNamespace, Name: stowageService, Path: &at.Path}
+	}
+	if err := b.Client.Patch(ctx, &registration, client.MergeFrom(before)); err != nil {
+		return err
+	}
+	return b.until(ctx, b.WebhookAnswers)
+}
+
+// serve makes processes of this machine the endpoints of a Service. With [affinity], only the first one is.
+func (b *bench) serve(ctx context.Context, name string, addrs []string) error {
 	address, err := ownAddress()
 	if err != nil {
 		return err
 	}
-	const name, port = "stowage-webhook", 443
+	const port = 443
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: controlplane.StowageNamespace, Name: name},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "webhook", Port: port}}},
@@ -59,12 +94,11 @@ func (b *bench) callService(ctx context.Context) error {
 	if err := b.Client.Create(ctx, service); err != nil {
 		return err
 	}
-	replicas := b.Replicas()
 	if b.options.service == affinity {
-		replicas = replicas[:1]
+		addrs = addrs[:1]
 	}
-	for i, r := range replicas {
-		_, text, err := net.SplitHostPort(r.WebhookAddr)
+	for i, addr := range addrs {
+		_, text, err := net.SplitHostPort(addr)
 		if err != nil {
 			return err
 		}
@@ -84,23 +118,7 @@ func (b *bench) callService(ctx context.Context) error {
 			return err
 		}
 	}
-	var registration admissionregistrationv1.MutatingWebhookConfiguration
-	if err := b.Client.Get(ctx, client.ObjectKey{Name: "stowage"}, &registration); err != nil {
-		return err
-	}
-	before := registration.DeepCopy()
-	for i := range registration.Webhooks {
-		config := &registration.Webhooks[i].ClientConfig
-		at, err := url.Parse(*config.URL)
-		if err != nil {
-			return err
-		}
-		config.URL, config.Service = nil, &admissionregistrationv1.ServiceReference{Namespace: service.Namespace, Name: name, Path: &at.Path}
-	}
-	if err := b.Client.Patch(ctx, &registration, client.MergeFrom(before)); err != nil {
-		return err
-	}
-	return b.until(ctx, b.WebhookAnswers)
+	return nil
 }
 
 // ownAddress returns an address of this machine that an EndpointSlice may have: no loopback address.

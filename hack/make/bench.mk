@@ -13,16 +13,16 @@ bench-model: ## Play bursts of pods in a model of a machine with two cores, to c
 	@go test ./internal/spread/ledger -run '^$$' -bench 'Burst$$' -benchtime 1x
 
 .PHONY: bench-cluster
-bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CONTROLLERS=0, CASES=spread, SERVICE=by-request|by-connection|affinity, AGAINST=commit)
-	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -controllers $(or $(CONTROLLERS),0) -cases "$(CASES)" -service "$(SERVICE)" -against "$(AGAINST)"
+bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CONTROLLERS=0, CASES=spread, DEPLOYMENTS=1, UNSCHEDULED=1: creation alone, SERVICE=by-request|by-connection|affinity, AGAINST=commit, PROFILES=directory)
+	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -controllers $(or $(CONTROLLERS),0) -cases "$(CASES)" -deployments $(or $(DEPLOYMENTS),1) $(if $(UNSCHEDULED),-unscheduled) -service "$(SERVICE)" -against "$(AGAINST)" -profiles "$(PROFILES)"
 
 .PHONY: bench-tracked
 bench-tracked: controlplane ## Measure requests and memory for one workload of many pods (PODS=10000, STOWAGE_REPLICAS=1)
 	@go run ./hack/bench -tracked $(or $(PODS),10000) -replicas $(or $(STOWAGE_REPLICAS),1)
 
 .PHONY: bench-daemons
-bench-daemons: controlplane ## Measure a DaemonSet onto many nodes, and nodes that only heartbeat (NODES=1000, COUNT=3, CASES=OnCreate, PPROF=localhost:6060)
-	@go run ./hack/bench -daemons $(or $(NODES),1000) -runs $(or $(COUNT),3) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -pprof "$(PPROF)"
+bench-daemons: controlplane ## Measure a DaemonSet onto many nodes, and nodes that only heartbeat (NODES=1000, COUNT=3, CASES=OnCreate)
+	@go run ./hack/bench -daemons $(or $(NODES),1000) -runs $(or $(COUNT),3) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)"
 
 .PHONY: bench-scale
 bench-scale: controlplane ## Measure a large cluster: memory, CPU, starts, latency (PODS=20000, NODES=2000, RATE=100, STOWAGE_REPLICAS=3)

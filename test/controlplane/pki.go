@@ -122,13 +122,13 @@ func writePair(dir, name string, der []byte, key *ecdsa.PrivateKey) error {
 
 // WriteServingCertificate writes a self-signed certificate for localhost as tls.crt
 // and tls.key, for a webhook that runs outside of a cluster.
-func WriteServingCertificate(dir string) error {
+func WriteServingCertificate(dir string, names ...string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
 	t := template(pkix.Name{CommonName: "localhost"})
-	t.DNSNames, t.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	t.DNSNames, t.IPAddresses = append(names, "localhost"), []net.IP{net.IPv4(127, 0, 0, 1)}
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {

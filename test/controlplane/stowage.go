@@ -54,6 +54,8 @@ type StowageOptions struct {
 	// Args and Env are added to each process's.
 	Args []string
 	Env  []string
+	// Profiles has each process serve its profiles.
+	Profiles bool
 	// HealthInterval is how often the balancer asks a replica whether it is ready, or 0 for five times a second.
 	// It is that of the first start.
 	HealthInterval time.Duration
@@ -65,6 +67,8 @@ type Replica struct {
 	MetricsURL string
 	// HealthURL is where it serves /healthz and /readyz.
 	HealthURL string
+	// ProfilesURL is where it serves the profiles of net/http/pprof, if it was asked to.
+	ProfilesURL string
 	// WebhookAddr is the host and port of its own webhook server, if it is a webhook.
 	WebhookAddr string
 	// Log is its log file.
@@ -300,7 +304,7 @@ func (c *Cluster) StowageKubeconfig(ctx context.Context, account string) (string
 }
 
 func (c *Cluster) newReplica(ctx context.Context, serial int, runs part, o StowageOptions) (*Replica, error) {
-	ports, err := freePorts(3)
+	ports, err := freePorts(4)
 	if err != nil {
 		return nil, err
 	}
@@ -317,8 +321,14 @@ func (c *Cluster) newReplica(ctx context.Context, serial int, runs part, o Stowa
 	if runs != "" {
 		args = append(args, "--"+string(runs))
 	}
+	profiles := ""
+	if o.Profiles {
+		args = append(args, "--pprof-bind-address="+loopback(ports[3]))
+		profiles = "http://" + loopback(ports[3]) + "/debug/pprof"
+	}
 	return &Replica{
 		WebhookAddr: loopback(ports[0]),
+		ProfilesURL: profiles,
 		MetricsURL:  "http://" + loopback(ports[1]) + "/metrics",
 		HealthURL:   "http://" + loopback(ports[2]),
 		Log:         filepath.Join(c.Logs, name+".log"),
