@@ -122,8 +122,8 @@ func (b *Book) void(c *claim) {
 	}
 }
 
-// steady is how many requests in the time [active] make a burst. The rate of lone pods is less: see
-// TestSlowPodsClaimNothingAhead.
+// steady is how many requests in the time [active] make a burst, and so do that many pods that the owner lacks when the ledger changed within
+// that time.
 const steady = 6
 
 // growth is how many times as many requests may come in the next time [active]. The controllers of Kubernetes create
@@ -216,7 +216,7 @@ func (b *Book) runsShort(now time.Duration) bool {
 }
 
 // claimAhead claims seats for requests to come, beside those of a write. It reports whether it did. A lone pod, the first
-// ones of a burst, and a rollout by ones cost one write each and no more.
+// one of a burst, and a rollout by ones cost one write each and no more.
 func (b *Book) claimAhead(now time.Duration) bool {
 	sharing := 0
 	for _, r := range b.queue {
@@ -224,7 +224,8 @@ func (b *Book) claimAhead(now time.Duration) bool {
 			sharing++
 		}
 	}
-	if (sharing < 2 || now-b.changedAt > active) && b.recent(now) < steady {
+	begins := now-b.changedAt <= active && (sharing > 1 || sharing == 1 && b.lacks() >= steady)
+	if !begins && b.recent(now) < steady {
 		return false
 	}
 	claimed := false
