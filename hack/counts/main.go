@@ -24,22 +24,23 @@ var measured = []struct {
 	pkg, bench string
 	times      int
 }{
-	{"internal/admission", "^(BenchmarkHandler|BenchmarkLeftAlone|BenchmarkCatalog)$", 300},
+	{"internal/admission", "^(BenchmarkHandler|BenchmarkLeftAlone|BenchmarkRefused|BenchmarkCatalog)$", 300},
 	{"internal/spread/admit", "^(BenchmarkClaims|BenchmarkExpressions)$", 300},
 	{"internal/size/admit", "^BenchmarkDecide$", 300},
 	{"internal/vm/catalog", "^BenchmarkChoose$", 300},
 	{"internal/nodefit", "^BenchmarkJudge$", 20},
 	{"internal/spread/seats", "^BenchmarkTracked$", 3},
+	{"internal/spread/ledger", "^BenchmarkBurst$", 1},
 }
 
 // baseline is in the names of benchmarks of what Stowage is compared with.
 const baseline = "impl=plain"
 
 // margins are by how much a count may differ from the table, as a part of it, by its unit.
-var margins = map[string]float64{"allocs/op": 0.03, "B/op": 0.06, "heap-B/pod": 0.1}
+var margins = map[string]float64{"allocs/op": 0.03, "B/op": 0.06, "heap-B/pod": 0.1, "requests/burst": 0.05, "writes/burst": 0.05}
 
 // units are in the order of the table's columns.
-var units = []string{"allocs/op", "B/op", "heap-B/pod"}
+var units = []string{"allocs/op", "B/op", "heap-B/pod", "requests/burst", "writes/burst"}
 
 // The lines of the page between which the table is.
 const begin, end = "<!-- begin: make counts -->\n", "<!-- end -->\n"

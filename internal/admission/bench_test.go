@@ -2,11 +2,13 @@ package admission
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,23 +57,23 @@ func BenchmarkHandler(b *testing.B) {
 			} {
 				b.Run(fmt.Sprintf("pod=%s/size=%s/impl=%s", kind, size, impl.name), func(b *testing.B) {
 					b.SetBytes(int64(len(body)))
-					serve(b, impl.handler, body)
+					serve(b, impl.handler, body, http.StatusOK)
 				})
 			}
 		}
 	}
 }
 
-// serve has a handler answer a review, again and again.
-func serve(b *testing.B, handler http.Handler, body []byte) {
+// serve has a handler answer a review with a status, again and again.
+func serve(b *testing.B, handler http.Handler, body []byte, status int) {
 	b.ReportAllocs()
 	for b.Loop() {
 		w := &discard{header: http.Header{}}
 		r := httptest.NewRequest(http.MethodPost, "/mutate-v1-pod", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
 		handler.ServeHTTP(w, r)
-		if w.status != 0 && w.status != http.StatusOK {
-			b.Fatalf("status %d", w.status)
+		if is := cmp.Or(w.status, http.StatusOK); is != status {
+			b.Fatalf("status %d, want %d", is, status)
 		}
 	}
 }
@@ -84,7 +86,29 @@ func BenchmarkLeftAlone(b *testing.B) {
 		body := benchReviewOf(b, pod)
 		handler := newTestHandler(b, manifests.New(world.Objects{}))
 		b.Run("mode="+name, func(b *testing.B) {
-			serve(b, handler, body)
+			serve(b, handler, body, http.StatusOK)
+		})
+	}
+}
+
+// BenchmarkRefused measures what a stranger can make a replica do with requests that it refuses, and a tenant with pods that it does not look at.
+func BenchmarkRefused(b *testing.B) {
+	huge := benchPod(false, false)
+	huge.Spec.Tolerations = make([]corev1.Toleration, 3000)
+	review := benchReview(b, true, false)
+	for name, tc := range map[string]struct {
+		body   []byte
+		status int
+	}{
+		"no JSON":     {[]byte("pod: web"), http.StatusBadRequest},
+		"no review":   {[]byte(`{"kind":"Pod","apiVersion":"v1"}`), http.StatusBadRequest},
+		"half":        {review[:len(review)/2], http.StatusBadRequest},
+		"too large":   {bytes.Repeat([]byte(" "), maxBodyBytes+1), http.StatusRequestEntityTooLarge},
+		"tolerations": {benchReviewOf(b, huge), http.StatusOK},
+	} {
+		handler := newTestHandler(b, manifests.New(world.Objects{}))
+		b.Run("request="+strings.ReplaceAll(name, " ", "-"), func(b *testing.B) {
+			serve(b, handler, tc.body, tc.status)
 		})
 	}
 }
@@ -107,7 +131,7 @@ func BenchmarkCatalog(b *testing.B) {
 			}
 			handler := newTestHandler(b, manifests.New(world.Objects{}), f)
 			b.Run(fmt.Sprintf("size=%s/catalog=%t", size, with), func(b *testing.B) {
-				serve(b, handler, body)
+				serve(b, handler, body, http.StatusOK)
 			})
 		}
 	}

@@ -86,6 +86,9 @@ func (h *held) decoded(body int) {
 // read reads a body and takes room for what it becomes when it is decoded. The caller releases the room when the review is
 // answered, also after an error. The context is that of [arrive].
 func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (held, error) {
+	if r.ContentLength > maxBodyBytes {
+		return held{}, unreadable(&http.MaxBytesError{Limit: maxBodyBytes})
+	}
 	now := in.clock.Now()
 	end := now
 	if late, ok := ctx.Deadline(); ok {
@@ -105,7 +108,7 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return in.take(ctx, end, in.small, r, roomOf(body.Bytes()))
 	}
 	n := r.ContentLength
-	if n < 0 || n > maxBodyBytes {
+	if n < 0 {
 		n = maxBodyBytes
 	}
 	room, err := in.take(ctx, end, in.large, r, n)
