@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // auditPolicy notes the requests of Stowage's service accounts, and nobody else's.
@@ -25,7 +26,9 @@ const accountPrefix = "system:serviceaccount:" + StowageNamespace + ":"
 type AuditEvent struct {
 	Verb      string `json:"verb"`
 	UserAgent string `json:"userAgent"`
-	User      struct {
+	// RequestReceived is when the API server got the request.
+	RequestReceived time.Time `json:"requestReceivedTimestamp"`
+	User            struct {
 		Username string `json:"username"`
 	} `json:"user"`
 	ObjectRef struct {
