@@ -9,10 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 
 	"github.com/stowage-dev/stowage/internal/admission"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
@@ -29,38 +29,30 @@ const (
 
 // addMetrics serves the metrics, and pages for support beside them. Without --metrics-auth everybody may read the metrics, and the
 // pages are for the pod itself alone. With it all are served over TLS, to clients that the API server knows and that may get the path.
-func addMetrics(mgr ctrl.Manager, o *Options, c *certificate, pages map[string]http.Handler, dropped prometheus.Counter) error {
+func addMetrics(mgr ctrl.Manager, o *Options, c *certificate, clients kubernetes.Interface, pages map[string]http.Handler, dropped prometheus.Counter) error {
 	if o.MetricsAddress == "0" {
 		return nil
 	}
 	var secure func(*tls.Config)
-	allow := func(path string, h http.Handler) (http.Handler, error) {
+	allow := func(path string, h http.Handler) http.Handler {
 		if path != metricsPath {
 			h = onlyLoopback(h)
 		}
-		return h, nil
+		return h
 	}
 	if o.MetricsAuth {
 		secure = serveTLS(&o.Process, c)
-		filter, err := filters.WithAuthenticationAndAuthorization(mgr.GetConfig(), mgr.GetHTTPClient())
-		if err != nil {
-			return err
-		}
+		readers := newReaders(clients.AuthenticationV1().TokenReviews(), clients.AuthorizationV1().SubjectAccessReviews(), clock.RealClock{}, mgr.GetLogger().WithName("metrics"))
 		limit := fair.NewLimiter[string](metricsRate, metricsBurst)
-		allow = func(path string, h http.Handler) (http.Handler, error) {
-			h, err := filter(mgr.GetLogger().WithName("metrics").WithValues("path", path), h)
-			return limited(limit, clock.RealClock{}, h), err
+		allow = func(path string, h http.Handler) http.Handler {
+			return limited(limit, clock.RealClock{}, readers.only(path, h))
 		}
 	}
 	all := map[string]http.Handler{metricsPath: promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})}
 	maps.Copy(all, pages)
 	mux := http.NewServeMux()
 	for path, h := range all {
-		h, err := allow(path, h)
-		if err != nil {
-			return err
-		}
-		mux.Handle(path, h)
+		mux.Handle(path, allow(path, h))
 	}
 	return servePlain(mgr, "metrics", o.MetricsAddress, secure, mux, dropped)
 }

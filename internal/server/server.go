@@ -107,7 +107,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	if err := p.addLeader(ctx, c.controllers, c.board); err != nil {
 		return err
 	}
-	if err := addMetrics(p.mgr, &p.Options, p.certificate, c.debug, p.dropped); err != nil {
+	if err := addMetrics(p.mgr, &p.Options, p.certificate, p.clients.set, c.debug, p.dropped); err != nil {
 		return err
 	}
 	if p.Admits() {

@@ -377,7 +377,7 @@ func TestMetricsAuth(t *testing.T) {
 		want             int
 	}{
 		{"nobody", "/metrics", "", http.StatusUnauthorized},
-		{"who makes a token up", "/metrics", "made-up", http.StatusInternalServerError}, // so answers controller-runtime's filter
+		{"who makes a token up", "/metrics", "made-up", http.StatusUnauthorized},
 		{"another account", "/metrics", token("stranger"), http.StatusForbidden},
 		{"the reader", "/debug/seats", reader, http.StatusForbidden},
 		{"nobody", "/debug/seats", "", http.StatusUnauthorized},
