@@ -24,7 +24,7 @@ func serveFloor(args []string) error {
 	server := &http.Server{
 		Addr:              args[0],
 		Handler:           http.HandlerFunc(answerFloor),
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: 3 * time.Minute,                                                             // of a connection that waits for its first request, too: as Stowage
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, // as Stowage
 	}
 	go func() {
