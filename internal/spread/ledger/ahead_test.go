@@ -328,6 +328,18 @@ func TestSharesFade(t *testing.T) {
 	}
 }
 
+// Pods that were there before a process began do not count: they say nothing of which replica is asked now.
+func TestSharesOfANewProcess(t *testing.T) {
+	b := beforeBurst()
+	for i := range 500 {
+		id := fmt.Sprint("old-", i)
+		b.PodSeen(b.now, id, Pod{Seat: Seat{Pool: "0", Ordinal: int64(i + 1)}, ID: id, Active: true, Version: 1})
+	}
+	if got := b.seatedBy.share(); got != 1 {
+		t.Errorf("the share is %.2f, want 1", got)
+	}
+}
+
 // When all seats are claimed and other replicas are asked, too, a pause is short, however long pods took to come.
 func TestLastSeatsAreGivenBackSoon(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -99,7 +99,9 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 	c := b.byID[p.ID]
 	if _, ok := b.ids[p.ID]; !ok {
 		b.ids[p.ID] = p.Version
-		b.seatedBy.count(c != nil && c.own)
+		if c != nil { // the pods that a new process lists say nothing of who is asked now
+			b.seatedBy.count(c.own)
+		}
 		if c != nil && c.own {
 			b.settle.observe(now-c.firstSeen, b.timing.MaxPatience)
 		}
