@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // profile takes CPU profiles of the API server and of Stowage's replicas, for as long as the last burst of the case took. The function
@@ -27,27 +28,18 @@ func (b *bench) profile(ctx context.Context, bc benchCase) (wait func() error) {
 	for i, r := range b.Processes() {
 		takes[fmt.Sprintf("stowage-%d", i)] = func() ([]byte, error) { return get(ctx, r.ProfilesURL+"/profile?seconds="+seconds) }
 	}
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
+	var all errgroup.Group
 	for name, take := range takes {
-		all.Go(func() {
+		all.Go(func() error {
 			data, err := take()
-			if err == nil {
-				file := strings.ReplaceAll(fmt.Sprintf("%s-%s-%d.pprof", name, bc.name, b.serial), " ", "-")
-				err = os.WriteFile(filepath.Join(b.options.profiles, file), data, 0o644)
-			}
 			if err != nil {
-				mu.Lock()
-				failed = fmt.Errorf("profile of %s: %w", name, err)
-				mu.Unlock()
+				return fmt.Errorf("profile of %s: %w", name, err)
 			}
+			file := strings.ReplaceAll(fmt.Sprintf("%s-%s-%d.pprof", name, bc.name, b.serial), " ", "-")
+			return os.WriteFile(filepath.Join(b.options.profiles, file), data, 0o644)
 		})
 	}
-	return func() error {
-		all.Wait()
-		return failed
-	}
+	return all.Wait
 }
 
 // get returns what is at an address.

@@ -129,8 +129,8 @@ func (i *Inspector) adaptorProblems(ctx context.Context, a *Answer) error {
 	return nil
 }
 
-// adaptorTypes returns the types of VMs that cloud-api-adaptor may make, and which key of which ConfigMap says so. Where is "" if none does that may
-// be read.
+// adaptorTypes returns the types of VMs that cloud-api-adaptor may make, and where they are listed: a key of a ConfigMap. Where is "" if no
+// ConfigMap that we may read has such a key.
 func (i *Inspector) adaptorTypes(ctx context.Context) (names []string, where string, err error) {
 	if i.Capacity == nil {
 		return nil, "", nil

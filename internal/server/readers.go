@@ -32,7 +32,7 @@ const (
 type readers struct {
 	tokens authenticationclient.TokenReviewInterface
 	access authorizationclient.SubjectAccessReviewInterface
-	known  *cache.LRUExpireCache // keys of allowed requests
+	known  *cache.LRUExpireCache // of allowed readers
 	log    logr.Logger
 }
 

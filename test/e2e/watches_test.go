@@ -14,7 +14,7 @@ import (
 
 // A process lists and watches each kind once, so that a second watch is added on purpose: each costs the API server, and memory. Only the
 // controllers watch more: pods with a seat, and twice peer pods; and ConfigMaps of our namespace and of the Cluster Autoscaler's. They
-// list the pods of each node with VMs once, for what it may offer.
+// list the pods of each node once, to learn how many VMs it may have.
 func TestWatches(t *testing.T) {
 	restoreFleet(t)
 	o := fleet

@@ -122,8 +122,8 @@ func (b *Book) void(c *claim) {
 	}
 }
 
-// steady is how many requests in the time [active] make a burst, and so do that many pods that the owner lacks when the ledger changed within
-// that time.
+// steady is how many requests in the time [active] make a burst. That many missing pods make one, too, if the ledger has changed within that
+// time.
 const steady = 6
 
 // growth is how many times as many requests may come in the next time [active]. The controllers of Kubernetes create
@@ -224,7 +224,7 @@ func (b *Book) claimAhead(now time.Duration) bool {
 			sharing++
 		}
 	}
-	begins := now-b.changedAt <= active && (sharing > 1 || sharing == 1 && b.lacks() >= steady)
+	begins := now-b.changedAt <= active && (sharing > 1 || sharing == 1 && b.missing() >= steady)
 	if !begins && b.recent(now) < steady {
 		return false
 	}

@@ -144,8 +144,8 @@ func TestSeatsAheadGrow(t *testing.T) {
 	}
 }
 
-// Pods that come slowly cost no more writes than pods, and fewer where several come while a seat ahead may be used. An owner that lacks none
-// claims nothing ahead.
+// Pods that come slowly cost no more writes than pods, and fewer where several come while a seat ahead may be used. Nothing is
+// claimed ahead for an owner without missing pods.
 func TestSlowPods(t *testing.T) {
 	for name, tc := range map[string]struct {
 		every    time.Duration
@@ -328,7 +328,7 @@ func TestSharesFade(t *testing.T) {
 	}
 }
 
-// Pods that were there before a process began do not count: they say nothing of which replica is asked now.
+// Pods from before the start of the process do not count, because they do not show which replica the API server calls now.
 func TestSharesOfANewProcess(t *testing.T) {
 	b := beforeBurst()
 	for i := range 500 {

@@ -58,7 +58,7 @@ type Book struct {
 	latest    *Request        // the one that came last
 	requestAt time.Duration   // when the last one came or was answered
 	spare     []*claim        // claimed ahead, with some that are not to be used any more
-	seatedBy  shares          // the pods that were seen lately
+	seatedBy  shares          // which replicas have seated the pods seen lately
 	wake      time.Duration
 }
 
@@ -99,11 +99,11 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 	c := b.byID[p.ID]
 	if _, ok := b.ids[p.ID]; !ok {
 		b.ids[p.ID] = p.Version
-		if c != nil { // the pods that a new process lists say nothing of who is asked now
+		if c != nil { // pods from before this process do not show which replica is called now
 			b.seatedBy.count(c.own)
-		}
-		if c != nil && c.own {
-			b.settle.observe(now-c.firstSeen, b.timing.MaxPatience)
+			if c.own {
+				b.settle.observe(now-c.firstSeen, b.timing.MaxPatience)
+			}
 		}
 	}
 	if c != nil && c.counted {

@@ -34,7 +34,7 @@ func (b *Book) withoutCount(now time.Duration, r *Request) bool {
 	return false
 }
 
-// replicasHold reports whether the replica count is new enough to give seats by it. It may be older in a burst, while many pods lack, and
+// replicasHold reports whether the replica count is new enough to give seats by it. It may be older in a burst, while many pods are missing, and
 // while a request waits because the count was reached. But no pod may have ended since: a scale-down may be why.
 func (b *Book) replicasHold(now time.Duration) bool {
 	if now-b.replicasAt <= b.timing.ReplicasFresh {
@@ -43,11 +43,11 @@ func (b *Book) replicasHold(now time.Duration) bool {
 	if now-b.replicasSince >= b.timing.Ahead || b.endedAt >= b.replicasSince {
 		return false
 	}
-	return b.lacks() >= steady || b.recent(now) >= steady || b.spares() > 0 || slices.ContainsFunc(b.queue, func(r *Request) bool { return r.blockedAt != 0 })
+	return b.missing() >= steady || b.recent(now) >= steady || b.spares() > 0 || slices.ContainsFunc(b.queue, func(r *Request) bool { return r.blockedAt != 0 })
 }
 
-// lacks returns how many more pods the owner asks for than have a seat, as far as is known. It is 0 if its kind does not say.
-func (b *Book) lacks() int64 { return max(0, b.replicas-b.total) }
+// missing returns how many more pods the owner asks for than have a seat, as far as is known. It is 0 if its kind does not say.
+func (b *Book) missing() int64 { return max(0, b.replicas-b.total) }
 
 // replicasExpireSoon reports whether the replica count is to be read again before requests have to wait for it.
 func (b *Book) replicasExpireSoon(now time.Duration) bool {
