@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -82,23 +83,35 @@ func (c *connections) serve(s *http.Server) {
 			w.Header().Set("Connection", "close")
 		}
 		c.enters(conn, answering)
-		r.Body = &body{r.Body, c, conn}
+		sent := &body{ReadCloser: r.Body, c: c, conn: conn, ended: r.ContentLength == 0}
+		r.Body = sent
 		next.ServeHTTP(&writer{ResponseWriter: w, c: c, conn: conn}, r)
+		if !sent.ended {
+			// net/http reads on before it writes a short answer. Once a body has ended, it waits for the client to go, which a deadline
+			// would take for that.
+			_ = http.NewResponseController(w).SetReadDeadline(c.clock.Now().Add(unreadTimeout))
+		}
 		c.enters(conn, reading) // what is written last is flushed after this
 	})
 }
 
+// unreadTimeout is how long a client may take for the rest of a body that nobody reads.
+const unreadTimeout = time.Second
+
 // body tells when the server waits for a part of it.
 type body struct {
 	io.ReadCloser
-	c    *connections
-	conn net.Conn
+	c     *connections
+	conn  net.Conn
+	ended bool
 }
 
-func (b *body) Read(p []byte) (int, error) {
+func (b *body) Read(p []byte) (n int, err error) {
 	b.c.enters(b.conn, sending)
 	defer b.c.enters(b.conn, answering)
-	return b.ReadCloser.Read(p)
+	n, err = b.ReadCloser.Read(p)
+	b.ended = b.ended || errors.Is(err, io.EOF)
+	return n, err
 }
 
 // writer tells when an answer is written.

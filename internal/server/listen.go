@@ -26,8 +26,12 @@ const (
 	mostPlainConnections = 256
 )
 
-// maxHeader is how many bytes the header of a request has at most.
-const maxHeader = 64 << 10
+// How many bytes the header of a request has at most, beside the 4 KiB that net/http reads at once. Short lines take some 15 times as much
+// memory as they have bytes, until the header ends. An API server sends some 300 bytes, and Prometheus a token, too.
+const (
+	maxHeader      = 4 << 10
+	maxTokenHeader = 16 << 10
+)
 
 // The times that a client gets. The API server waits 30 s for a webhook at most, and keeps an idle connection for 90 s, as
 // Go's default transport does. An idle connection must live longer here. With equal times, a request can arrive at the moment at
@@ -35,7 +39,7 @@ const maxHeader = 64 << 10
 //
 // The same holds before the first request. Go's transport opens a connection when it has no idle one. If another connection becomes
 // idle meanwhile, the request goes there, and the new connection stays for a later request. So a client of the webhook has idleTimeout for
-// a header, too. That gives a stranger no more than an idle connection does: [connections] closes first what sends nothing.
+// a header, too. What a stranger keeps with half a header, maxHeader bounds, and [connections] closes first what sends nothing.
 const (
 	writeTimeout = 35 * time.Second // and the most for the TLS handshake
 	idleTimeout  = 3 * time.Minute
@@ -120,7 +124,7 @@ func (p *port) knows(conn net.Conn) bool {
 
 // servePlain has the manager serve the health checks or the metrics, which the kubelet and Prometheus ask for. Their connections
 // have a bound, too, and nobody needs many.
-func servePlain(mgr manager.Manager, name, address string, secure func(*tls.Config), handler http.Handler, dropped prometheus.Counter) error {
+func servePlain(mgr manager.Manager, name, address string, secure func(*tls.Config), handler http.Handler, header int, dropped prometheus.Counter) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("open the port for %s: %w", name, err)
@@ -131,7 +135,7 @@ func servePlain(mgr manager.Manager, name, address string, secure func(*tls.Conf
 		listener = tls.NewListener(listener, c)
 	}
 	s := &http.Server{
-		Handler: handler, MaxHeaderBytes: maxHeader,
+		Handler: handler, MaxHeaderBytes: header,
 		ReadHeaderTimeout: plainHeaderTimeout, WriteTimeout: plainWriteTimeout, IdleTimeout: idleTimeout,
 	}
 	newConnections(mostPlainConnections, dropped, nil).serve(s)

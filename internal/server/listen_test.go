@@ -300,3 +300,93 @@ func TestIdleConnectionsOutliveTheClients(t *testing.T) {
 		}
 	}
 }
+
+// A body that nobody reads, and that never comes, keeps no answer back and no connection open.
+func TestUnreadBody(t *testing.T) {
+	open := newConnections(10, NewDropped(metrics.NewSet(prometheus.NewRegistry())), nil)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/read" {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}
+		http.Error(w, "no", http.StatusRequestEntityTooLarge)
+	}))
+	open.serve(server.Config)
+	server.Start()
+	t.Cleanup(server.Close)
+	for name, tc := range map[string]struct {
+		path, body string
+		length     int
+		again      bool // the connection is used again
+	}{
+		"no body comes":        {path: "/", length: 7 << 20},
+		"a part of it":         {path: "/", length: 100, body: "part"},
+		"all of it":            {path: "/", length: 4, body: "body", again: true},
+		"all of it, and read":  {path: "/read", length: 4, body: "body", again: true},
+		"there is none":        {path: "/", again: true},
+		"there is none, again": {path: "/read", again: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(clock.RealClock{}.Now().Add(20 * time.Second))
+			from := bufio.NewReader(conn)
+			rounds := 1
+			if tc.again {
+				rounds = 3
+			}
+			for range rounds {
+				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", tc.path, tc.length, tc.body)
+				answer, err := http.ReadResponse(from, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, answer.Body)
+				_ = answer.Body.Close()
+				if answer.StatusCode != http.StatusRequestEntityTooLarge || answer.Close == tc.again {
+					t.Errorf("the status is %s, and the connection ends: %t", answer.Status, answer.Close)
+				}
+				if tc.again {
+					time.Sleep(unreadTimeout + 100*time.Millisecond) // the deadline concerns this request alone
+				}
+			}
+		})
+	}
+}
+
+// The header of a request is bounded, and with it what a stranger can keep in memory who never ends one.
+func TestLongHeader(t *testing.T) {
+	s := newPort("localhost", 0, nil, nil, nil, NewDropped(metrics.NewSet(prometheus.NewRegistry()))).httpServer()
+	s.Handler = http.NotFoundHandler()
+	server := &httptest.Server{Config: s}
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Listener = listener
+	server.Start()
+	t.Cleanup(server.Close)
+	for lines, want := range map[int]int{100: http.StatusNotFound, 2000: http.StatusRequestHeaderFieldsTooLarge} {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		header := "GET /none HTTP/1.1\r\nHost: x\r\n"
+		for i := range lines {
+			header += fmt.Sprintf("%x:\r\n", i+4096)
+		}
+		_, _ = io.WriteString(conn, header+"\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%d lines: %s, want %d", lines, answer.Status, want)
+		}
+	}
+}

@@ -54,7 +54,7 @@ func addMetrics(mgr ctrl.Manager, o *Options, c *certificate, clients kubernetes
 	for path, h := range all {
 		mux.Handle(path, allow(path, h))
 	}
-	return servePlain(mgr, "metrics", o.MetricsAddress, secure, mux, dropped)
+	return servePlain(mgr, "metrics", o.MetricsAddress, secure, mux, maxTokenHeader, dropped)
 }
 
 // limited answers 429 to a client that asks too often.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -17,10 +18,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// For how long an allowed reader is not asked for again, and how many of them are kept. Who loses the permission, or the account, may read
-// for that long.
+// For how long a reader is not asked for again, and how many of them are kept. Who loses the permission, or the account, may read for
+// readerAge, and who gets the permission waits for refusedAge at most. Tokens that the API server does not know are not kept: anybody can invent them.
 const (
 	readerAge   = time.Minute
+	refusedAge  = 10 * time.Second
 	mostReaders = 100
 	// reviewTimeout is how long the API server may take for the reviews of one request.
 	reviewTimeout = 5 * time.Second
@@ -32,7 +34,7 @@ const (
 type readers struct {
 	tokens authenticationclient.TokenReviewInterface
 	access authorizationclient.SubjectAccessReviewInterface
-	known  *cache.LRUExpireCache // of allowed readers
+	known  *cache.LRUExpireCache // verdicts, by reader
 	log    logr.Logger
 }
 
@@ -59,29 +61,51 @@ func (a *readers) only(path string, next http.Handler) http.Handler {
 			http.Error(w, "a bearer token is missing", http.StatusUnauthorized)
 			return
 		}
-		key := reader{sha256.Sum256([]byte(token)), path}
-		if _, ok := a.known.Get(key); !ok {
-			if status, text := a.review(r.Context(), token, path); status != http.StatusOK {
-				http.Error(w, text, status)
-				return
-			}
-			a.known.Add(key, nil, readerAge)
+		if v := a.judge(r.Context(), token, path); v.status != http.StatusOK {
+			http.Error(w, v.text, v.status)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// review asks the API server about a token, and about its user. It returns 200, or another status and what to say.
-func (a *readers) review(ctx context.Context, token, path string) (status int, text string) {
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+// verdict is what becomes of a reader: the status 200, or another one and what to say.
+type verdict struct {
+	status int
+	text   string
+}
+
+// judge returns the verdict about a token, and asks the API server if it has none.
+func (a *readers) judge(ctx context.Context, token, path string) verdict {
+	key := reader{sha256.Sum256([]byte(token)), path}
+	if known, ok := a.known.Get(key); ok {
+		return known.(verdict)
+	}
+	v := a.review(ctx, token, path)
+	switch v.status {
+	case http.StatusOK:
+		a.known.Add(key, v, readerAge)
+	case http.StatusForbidden:
+		a.known.Add(key, v, refusedAge)
+	}
+	return v
+}
+
+// review asks the API server about a token, and about its user.
+func (a *readers) review(ctx context.Context, token, path string) verdict {
+	// A client that goes is no failure of the API server.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 	defer cancel()
 	t, err := a.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	if err == nil && !t.Status.Authenticated && t.Status.Error != "" {
+		err = errors.New(t.Status.Error)
+	}
 	if err != nil {
 		a.log.Error(err, "the token of a request for metrics is not reviewed", "path", path)
-		return http.StatusInternalServerError, "the API server does not say whose token this is"
+		return verdict{http.StatusInternalServerError, "the API server does not say whose token this is"}
 	}
 	if !t.Status.Authenticated {
-		return http.StatusUnauthorized, "the API server does not know the token"
+		return verdict{http.StatusUnauthorized, "the API server does not know the token"}
 	}
 	user := t.Status.User
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
@@ -94,10 +118,10 @@ func (a *readers) review(ctx context.Context, token, path string) (status int, t
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		a.log.Error(err, "the user of a request for metrics is not reviewed", "path", path, "user", user.Username)
-		return http.StatusInternalServerError, "the API server does not say what " + user.Username + " may get"
+		return verdict{http.StatusInternalServerError, "the API server does not say what " + user.Username + " may get"}
 	}
 	if !s.Status.Allowed {
-		return http.StatusForbidden, user.Username + " may not get " + path
+		return verdict{http.StatusForbidden, user.Username + " may not get " + path}
 	}
-	return http.StatusOK, ""
+	return verdict{status: http.StatusOK}
 }

@@ -28,6 +28,9 @@ func (r *reviews) Create(_ context.Context, t *authenticationv1.TokenReview, _ m
 	r.tokens++
 	t.Status.Authenticated = t.Spec.Token == "good" || t.Spec.Token == "stranger"
 	t.Status.User.Username = t.Spec.Token
+	if t.Spec.Token == "unlucky" {
+		t.Status.Error = "the authenticator did not answer"
+	}
 	return t, r.fail
 }
 
@@ -40,7 +43,8 @@ func (accesses) Create(_ context.Context, s *authorizationv1.SubjectAccessReview
 	return s, nil
 }
 
-// Each request is answered by what the API server says of it, and asked about again after a minute. What is refused is not remembered.
+// Each request is answered by what the API server says of it, and asked about again after a minute, or ten seconds if its user is refused. A
+// token that is not known is asked about each time.
 func TestReaders(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	api := &reviews{}
@@ -58,7 +62,10 @@ func TestReaders(t *testing.T) {
 		{method: "GET", path: metricsPath, header: "Bearer ", want: http.StatusUnauthorized},
 		{method: "GET", path: metricsPath, header: "Bearer made-up", want: http.StatusUnauthorized, asked: true},
 		{method: "GET", path: metricsPath, header: "Bearer made-up", want: http.StatusUnauthorized, asked: true},
+		{method: "GET", path: metricsPath, header: "Bearer unlucky", want: http.StatusInternalServerError, asked: true},
 		{method: "GET", path: metricsPath, header: "Bearer stranger", want: http.StatusForbidden, asked: true},
+		{method: "GET", path: metricsPath, header: "Bearer stranger", want: http.StatusForbidden},
+		{method: "GET", path: metricsPath, header: "Bearer stranger", after: refusedAge + time.Second, want: http.StatusForbidden, asked: true},
 		{method: "GET", path: metricsPath, header: "Bearer good", fail: errors.New("no answer"), want: http.StatusInternalServerError, asked: true},
 		{method: "GET", path: metricsPath, header: "Bearer good", want: http.StatusOK, asked: true},
 		{method: "GET", path: metricsPath, header: "bearer good", want: http.StatusOK},

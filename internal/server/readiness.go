@@ -92,7 +92,7 @@ func (r *readiness) serve(mgr manager.Manager, address string, dropped prometheu
 		mux.Handle(path, h)
 		mux.Handle(path+"/", h)
 	}
-	return servePlain(mgr, "health", address, nil, mux, dropped)
+	return servePlain(mgr, "health", address, nil, mux, maxHeader, dropped)
 }
 
 // ready reports whether every check but one has passed.
