@@ -35,15 +35,17 @@ func (c *claim) usable() bool { return c.ahead != nil && c.place == written }
 // useAhead gives the seats that were claimed ahead to the requests that wait, and ends those that are not to be used.
 func (b *Book) useAhead(now time.Duration) {
 	paused := now >= b.giveBackAt()
+	b.gaveBack = b.gaveBack || paused
 	b.endAhead(func(a *ahead) bool {
 		return paused || b.replicas < a.replicas || now >= a.sent+b.timing.Ahead
 	})
-	if len(b.spare) == 0 {
-		return
-	}
-	if b.replicasHold(now) {
+	if len(b.spare) > 0 && b.replicasHold(now) {
 		b.giveAhead(now)
 	}
+}
+
+// wakeAhead has the book step again when the seats ahead that are left are to be given back.
+func (b *Book) wakeAhead() {
 	if i := slices.IndexFunc(b.spare, (*claim).usable); i >= 0 {
 		b.wakeAt(b.spare[i].ahead.sent + b.timing.Ahead)
 		b.wakeAt(b.giveBackAt())
@@ -122,8 +124,7 @@ func (b *Book) void(c *claim) {
 	}
 }
 
-// steady is how many requests in the time [active] make a burst. That many missing pods make one, too, if the ledger has changed within that
-// time.
+// steady is how many requests in the time [active] make a burst. That many missing pods make one, too, see [Book.fills].
 const steady = 6
 
 // growth is how many times as many requests may come in the next time [active]. The controllers of Kubernetes create
@@ -153,15 +154,19 @@ func (b *Book) spares() (n int64) {
 // claimable returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth], and no more than what will
 // likely come to this replica. If a replica has too many of the last seats, pods wait at another one until they are given back.
 func (b *Book) claimable(now time.Duration) int64 {
-	if len(b.queue) == 0 && now >= b.pausedAt() || b.replicas < 0 {
+	if len(b.queue) == 0 && (b.gaveBack || now >= b.pausedAt()) {
 		return 0
 	}
 	free, spares := b.most(b.latest.Strategy)-b.total, b.spares()
+	if free <= 0 || b.replicas < 0 {
+		return 0
+	}
 	return max(0, min(growth*b.recent(now)-spares, free, b.seatedBy.due(free+spares+b.aheadElsewhere())-spares))
 }
 
-// aheadElsewhere estimates how many seats others have ahead and not used. The watch and the ledger show that late. So it goes by the pods
-// of this replica that the watch does not show yet: others have had as many as their share says.
+// aheadElsewhere estimates how many seats others have ahead and not used. The ledger still marks some that others have used, because their
+// pods are not in the watch yet. How many those are, the pods of this replica tell that are not in the watch either: others have had as
+// many as their share says.
 func (b *Book) aheadElsewhere() int64 {
 	var ahead, claimed, own int64
 	for _, c := range b.claims {
@@ -198,7 +203,7 @@ func (s *shares) count(own bool) {
 	}
 }
 
-// share returns the part of the pods that a replica is asked for. It is 1 where no other replica is asked.
+// share returns the part of the pods that this replica was asked for lately. It is 1 while nothing is known.
 func (s *shares) share() float64 { return (s.own + 1) / (s.own + s.others + 1) }
 
 // due returns how many of some pods to come a replica is asked for, in all likelihood: the mean of the binomial distribution, less two of
@@ -224,7 +229,7 @@ func (b *Book) claimAhead(now time.Duration) bool {
 			sharing++
 		}
 	}
-	begins := now-b.changedAt <= active && (sharing > 1 || sharing == 1 && b.missing() >= steady)
+	begins := sharing > 1 && now-b.changedAt <= active || sharing == 1 && b.fills(now)
 	if !begins && b.recent(now) < steady {
 		return false
 	}

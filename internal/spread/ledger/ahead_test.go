@@ -360,6 +360,43 @@ func TestLastSeatsAreGivenBackSoon(t *testing.T) {
 	}
 }
 
+// What is given back at the end of a burst stays free, although requests came lately and another replica, which is gone, holds many seats
+// ahead: others may need it.
+func TestGivenBackStaysFree(t *testing.T) {
+	b := beforeBurst()
+	b.settle.observe(time.Second, b.timing.MaxPatience)
+	b.seatedBy = shares{own: 10, others: 10}
+	b.version++
+	o := Object{Version: b.version, Writer: "gone"}
+	for i := range int64(40) {
+		seat, _ := b.strategy.SeatAt(i + 1)
+		o.Claims = append(o.Claims, Claim{Seat: Seat{Pool: b.strategy.Pool(seat.Pool).Name, Ordinal: seat.Ordinal}, ID: fmt.Sprint("gone-", i), Ahead: true})
+	}
+	b.LedgerSeen(b.now, o, false)
+	b.request(10)
+	b.do(60)
+	if n := b.spares(); n < steady {
+		t.Fatalf("the book has %d seats ahead", n)
+	}
+	b.now += b.timing.Pause
+	if _, writes := b.do(60); writes != 1 || b.spares() > 0 {
+		t.Errorf("the seats are given back by %d writes, and %d are claimed again", writes, b.spares())
+	}
+}
+
+// The book wakes for the end of a burst, although the last request was answered by the step that finds no other.
+func TestWakesToGiveBack(t *testing.T) {
+	b := newBurst(t)
+	b.seatedBy = shares{own: 10, others: 10}
+	b.request(1)
+	if acts := b.Step(b.now); len(acts) != 1 || acts[0].Answer == nil {
+		t.Fatalf("the step is %+v, want one answer", acts)
+	}
+	if wake, ok := b.Wake(); !ok || wake > b.now+b.timing.Pause {
+		t.Errorf("the book wakes after %s, want %s at most", wake-b.now, b.timing.Pause)
+	}
+}
+
 // While a request waits because the owner's pods have all seats, the count holds: its answer was read after the request came.
 func TestReplicaCountHoldsWhileReached(t *testing.T) {
 	b := beforeBurst()

@@ -57,6 +57,7 @@ type Book struct {
 	arrivals  []time.Duration // of requests lately, see recent
 	latest    *Request        // the one that came last
 	requestAt time.Duration   // when the last one came or was answered
+	gaveBack  bool            // seats ahead were given back since the last one came
 	spare     []*claim        // claimed ahead, with some that are not to be used any more
 	seatedBy  shares          // which replicas have seated the pods seen lately
 	wake      time.Duration
@@ -271,7 +272,7 @@ func (b *Book) giveUpWriting(now time.Duration) {
 
 // Enqueue adds a pod that waits for a seat.
 func (b *Book) Enqueue(now time.Duration, r *Request) {
-	r.arrived, b.requestAt, b.latest = now, now, r
+	r.arrived, b.requestAt, b.latest, b.gaveBack = now, now, r, false
 	b.arrivals = append(b.arrivals, now)
 	b.recent(now) // forgets the older ones
 	if b.failures >= brokenAfter || b.load.full() {
@@ -289,6 +290,7 @@ func (b *Book) Step(now time.Duration) []Action {
 	// 1. Answer those whose claims are written, and those who cannot wait any more.
 	b.useAhead(now)
 	acts = b.answer(now, acts)
+	b.wakeAhead()
 	if b.replicasExpireSoon(now) {
 		acts = b.readReplicas(now, acts)
 	}

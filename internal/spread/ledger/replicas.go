@@ -34,8 +34,8 @@ func (b *Book) withoutCount(now time.Duration, r *Request) bool {
 	return false
 }
 
-// replicasHold reports whether the replica count is new enough to give seats by it. It may be older in a burst, while many pods are missing, and
-// while a request waits because the count was reached. But no pod may have ended since: a scale-down may be why.
+// replicasHold reports whether the replica count is new enough to give seats by it. It may be older in a burst, and while a request waits
+// because the count was reached. But no pod may have ended since: a scale-down may be why.
 func (b *Book) replicasHold(now time.Duration) bool {
 	if now-b.replicasAt <= b.timing.ReplicasFresh {
 		return true
@@ -43,7 +43,12 @@ func (b *Book) replicasHold(now time.Duration) bool {
 	if now-b.replicasSince >= b.timing.Ahead || b.endedAt >= b.replicasSince {
 		return false
 	}
-	return b.missing() >= steady || b.recent(now) >= steady || b.spares() > 0 || slices.ContainsFunc(b.queue, func(r *Request) bool { return r.blockedAt != 0 })
+	return b.fills(now) || b.recent(now) >= steady || b.spares() > 0 || slices.ContainsFunc(b.queue, func(r *Request) bool { return r.blockedAt != 0 })
+}
+
+// fills reports whether many pods are missing and the ledger changes because they come, at whatever replica.
+func (b *Book) fills(now time.Duration) bool {
+	return b.missing() >= steady && now-b.changedAt <= active
 }
 
 // missing returns how many more pods the owner asks for than have a seat, as far as is known. It is 0 if its kind does not say.
