@@ -223,15 +223,20 @@ func (b *bench) clean(ctx context.Context, ns *corev1.Namespace, bc benchCase) e
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		_, floored := p.Spec.NodeSelector["kubernetes.io/os"]
-		_, converted := p.Annotations[stowage.OriginalResourcesAnnotation]
-		_, seated := p.Labels[stowage.SeatLabel]
-		_, sized := p.Labels[stowage.SizedByLabel]
-		if floored != (bc.name == caseFloor) || converted != bc.peer || seated != bc.spread || sized != (bc.template != "") {
+		if !bc.seen(p) {
 			return fmt.Errorf("pod %s was not seen by its webhook", p.Name)
 		}
 	}
 	return b.remove(ctx, ns)
+}
+
+// seen reports whether the webhook of the case, and no other one, has seen a pod.
+func (bc benchCase) seen(p *corev1.Pod) bool {
+	_, floored := p.Spec.NodeSelector["kubernetes.io/os"]
+	_, converted := p.Annotations[stowage.OriginalResourcesAnnotation]
+	_, seated := p.Labels[stowage.SeatLabel]
+	_, sized := p.Labels[stowage.SizedByLabel]
+	return floored == (bc.name == caseFloor) && converted == bc.peer && seated == bc.spread && sized == (bc.template != "")
 }
 
 // remove deletes a namespace and waits until its pods are gone.

@@ -45,14 +45,22 @@ func (b *bench) callTimes(ctx context.Context) (callTimes, error) {
 	return out, nil
 }
 
-// within returns the least of callBounds that 99 of 100 calls since an earlier count kept, and "-" if there were none.
-func (c callTimes) within(earlier callTimes) string {
+// within returns the index of the least of callBounds that 99 of 100 calls since an earlier count kept, and -1 if there were none.
+func (c callTimes) within(earlier callTimes) int {
 	last := len(c) - 1
 	all := c[last] - earlier[last]
-	for i, bound := range callBounds {
+	for i := range callBounds {
 		if all > 0 && c[i]-earlier[i] >= 0.99*all {
-			return bound + "s"
+			return i
 		}
 	}
-	return "-"
+	return -1
+}
+
+// boundText is the bound with an index of callBounds, as a text.
+func boundText(i int) string {
+	if i < 0 {
+		return "-"
+	}
+	return callBounds[i] + "s"
 }

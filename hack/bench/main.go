@@ -52,6 +52,11 @@ func main() {
 	flag.IntVar(&o.scaleRate, "scale-rate", 100, "pods a second that --scale creates")
 	flag.IntVar(&o.deployments, "deployments", 1, "Deployments that share the pods of each burst")
 	flag.BoolVar(&o.unscheduled, "unscheduled", false, "create pods that nobody schedules: a burst is over when all are created, and no other work slows it")
+	flag.Func("users", "instead of bursts, so many users at once create pods, each one after the other: numbers with commas between them", func(text string) (err error) {
+		o.users, err = numbers(text)
+		return err
+	})
+	flag.BoolVar(&o.scheduling, "scheduling", false, "instead of bursts, measure how fast pods are created and scheduled, beside gated pods and with an extended resource")
 	flag.StringVar(&o.profiles, "profiles", "", "write CPU profiles of the API server and of Stowage in each burst into this directory")
 	flag.StringVar(&o.service, "service", "", "have the API server call the replicas of Stowage and of the floor as the endpoints of a Service: by-request (the default of Kubernetes 1.37), by-connection (as before), or affinity (one replica gets all)")
 	flag.StringVar(&o.against, "against", "", "run the same bursts with Stowage of this commit, in turns with this tree, and compare")
@@ -87,6 +92,8 @@ type options struct {
 	against                                string // a commit
 	deployments                            int
 	unscheduled                            bool
+	users                                  []int
+	scheduling                             bool
 	profiles                               string // a directory
 }
 
@@ -103,7 +110,7 @@ func (o options) validate() error {
 	if !slices.Contains([]string{"", byRequest, byConnection, affinity}, o.service) {
 		return fmt.Errorf("--service is %q; it must be %s, %s or %s", o.service, byRequest, byConnection, affinity)
 	}
-	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.idle > 0 || o.status > 0) {
+	if o.against != "" && (o.tracked > 0 || o.daemons > 0 || o.scalePods > 0 || o.idle > 0 || o.status > 0 || len(o.users) > 0 || o.scheduling) {
 		return errors.New("--against compares bursts only")
 	}
 	return nil
@@ -115,7 +122,7 @@ type result struct {
 	programs       map[string]float64 // processor time in seconds until the last pod was created, by program
 	requests       float64            // API requests that Stowage made meanwhile, per pod
 	call           time.Duration      // mean of the webhook's calls, as the API server sees them
-	within         string             // see [callTimes.within]
+	within         int                // see [callTimes.within]
 	cpu            float64            // seconds that the first replica took, per pod, its removal included
 }
 
@@ -154,6 +161,10 @@ func run(ctx context.Context, o options) error {
 		return b.idle(ctx)
 	case o.status > 0:
 		return b.statusDelays(ctx)
+	case len(o.users) > 0:
+		return b.load(ctx)
+	case o.scheduling:
+		return b.scheduling(ctx)
 	}
 	// The first burst of each case warms up and is not counted.
 	for i := range o.runs + 1 {
@@ -262,7 +273,7 @@ func (b *bench) report() error {
 		fmt.Fprintf(w, "%s\t%.2fs\t%.2f\t%.2f\t%.2f\t%.2f\t%.2fs\t%.2f\t%s\t%.3f\n", c.name, median(results, created).Seconds(),
 			ratio(median(results, created), median(b.results[caseNone], created)), b.ofTheFloor(c.name, created), slices.Min(turns), slices.Max(turns),
 			median(results, ready).Seconds(), b.ofTheFloor(c.name, ready),
-			median(results, func(r result) string { return r.within }),
+			boundText(median(results, func(r result) int { return r.within })),
 			median(results, func(r result) float64 { return r.requests }))
 	}
 	if err := w.Flush(); err != nil {

@@ -277,21 +277,11 @@ func (b *bench) steady(ctx context.Context, name string) ([]latency, error) {
 		}
 		var owners []*appsv1.Deployment
 		for i := range steadyWorkloads {
-			d := deployment(ns.Name, bc)
-			d.Name = fmt.Sprintf("steady-%d", i)
-			// It asks for the pods that come. Its controller makes no ReplicaSet while it is paused.
-			d.Spec.Paused, d.Spec.Replicas = true, new(int32(int(steadyFor.Seconds())*b.options.scaleRate/steadyWorkloads))
-			if err := b.Client.Create(ctx, d); err != nil {
+			d, err := b.paused(ctx, ns.Name, fmt.Sprintf("steady-%d", i), bc, int(steadyFor.Seconds())*b.options.scaleRate/steadyWorkloads)
+			if err != nil {
 				return nil, err
 			}
 			owners = append(owners, d)
-		}
-		if err := b.until(ctx, func(ctx context.Context) (bool, error) { // Stowage knows the last workload
-			pod := steadyPod(owners[len(owners)-1], "try")
-			err := b.Client.Create(ctx, pod, client.DryRunAll)
-			return bc.spread == (pod.Labels[stowage.PoolLabel] != ""), err
-		}); err != nil {
-			return nil, err
 		}
 		took, err := b.createAtRate(ctx, owners)
 		if err != nil {
@@ -354,6 +344,21 @@ func (b *bench) createAtRate(ctx context.Context, owners []*appsv1.Deployment) (
 		return nil, err
 	}
 	return took, nil
+}
+
+// paused makes a Deployment that asks for pods, and whose controller makes no ReplicaSet for them. It returns when the webhook of the case
+// knows the Deployment.
+func (b *bench) paused(ctx context.Context, namespace, name string, bc benchCase, replicas int) (*appsv1.Deployment, error) {
+	d := deployment(namespace, bc)
+	d.Name, d.Spec.Paused, d.Spec.Replicas = name, true, new(int32(replicas))
+	if err := b.Client.Create(ctx, d); err != nil {
+		return nil, err
+	}
+	return d, b.until(ctx, func(ctx context.Context) (bool, error) {
+		pod := steadyPod(d, "try")
+		err := b.Client.Create(ctx, pod, client.DryRunAll)
+		return bc.spread == (pod.Labels[stowage.PoolLabel] != ""), err
+	})
 }
 
 // steadyPod is a pod of a workload.

@@ -16,6 +16,16 @@ bench-model: ## Play bursts of pods in a model of a machine with two cores, to c
 bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CONTROLLERS=0, CASES=spread, DEPLOYMENTS=1, UNSCHEDULED=1: creation alone, SERVICE=by-request|by-connection|affinity, AGAINST=commit, PROFILES=directory)
 	@go run ./hack/bench -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -controllers $(or $(CONTROLLERS),0) -cases "$(CASES)" -deployments $(or $(DEPLOYMENTS),1) $(if $(UNSCHEDULED),-unscheduled) -service "$(SERVICE)" -against "$(AGAINST)" -profiles "$(PROFILES)"
 
+USERS ?= 10,50,200,500
+
+.PHONY: bench-users
+bench-users: controlplane ## Measure creates of pods by so many users at once (USERS=10,50,200,500, PODS=1000, COUNT=3, STOWAGE_REPLICAS=1, CASES=spread, SERVICE=by-request|by-connection|affinity)
+	@go run ./hack/bench -users $(USERS) -pods $(or $(PODS),1000) -runs $(or $(COUNT),3) -replicas $(or $(STOWAGE_REPLICAS),1) -cases "$(CASES)" -service "$(SERVICE)"
+
+.PHONY: bench-scheduling
+bench-scheduling: controlplane ## Measure pods that are created and scheduled beside gated pods, and with an extended resource (PODS=500, COUNT=5, STOWAGE_REPLICAS=1)
+	@go run ./hack/bench -scheduling -pods $(or $(PODS),500) -runs $(or $(COUNT),5) -replicas $(or $(STOWAGE_REPLICAS),1) -service "$(SERVICE)"
+
 .PHONY: bench-tracked
 bench-tracked: controlplane ## Measure requests and memory for one workload of many pods (PODS=10000, STOWAGE_REPLICAS=1)
 	@go run ./hack/bench -tracked $(or $(PODS),10000) -replicas $(or $(STOWAGE_REPLICAS),1)

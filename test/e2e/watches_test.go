@@ -12,7 +12,7 @@ import (
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
-// A process lists and watches each kind once, so that a second watch is added on purpose: each costs the API server, and memory. Only the
+// A process lists and watches each kind once: each watch costs the API server, and memory. A further one fails this test. Only the
 // controllers watch more: pods with a seat, and twice peer pods; and ConfigMaps of our namespace and of the Cluster Autoscaler's. They
 // list the pods of each node once, to learn how many VMs it may have.
 func TestWatches(t *testing.T) {
@@ -41,15 +41,18 @@ func TestWatches(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, "the watches are in the audit log", func() (bool, error) {
+	before := -1
+	eventually(t, "the watches are in the audit log, and no more come", func() (bool, error) {
 		events, err := cluster.Audit()
+		same := len(events) == before
+		before = len(events)
 		clear(got)
 		for _, e := range events {
 			if (e.Verb == "watch" || e.Verb == "list") && e.RequestReceived.After(begin) && e.RequestReceived.Before(end) {
 				got[request{e.Account(), e.Verb, e.ObjectRef.Resource}]++
 			}
 		}
-		return resources(controlplane.Accounts[0]) >= 20 && resources(controlplane.Accounts[1]) >= 15, err
+		return same && resources(controlplane.Accounts[0]) >= 20 && resources(controlplane.Accounts[1]) >= 15, err
 	})
 	controllers := controlplane.Accounts[1]
 	most := map[request]int{
