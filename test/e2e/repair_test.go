@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +24,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/test/controlplane"
 )
 
@@ -208,6 +212,19 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 			return n.hasEvent(t, "PodsAdopted", "created before the PodDistributor web") && n.hasEvent(t, "PodRecreated", "created before its policy"), nil
 		})
 	})
+	t.Run("a SpreadPolicy", func(t *testing.T) {
+		d := n.Deployment("selected", 10, nil)
+		must(t, n.Create(t.Context(), d))
+		n.earlier(t, "selected", 10)
+		p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}, Spec: stowage.SpreadPolicySpec{
+			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "selected"}}, Pools: []stowage.PolicyPool{
+				{Name: "default", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Weight: 80},
+				{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20},
+			},
+		}}
+		must(t, n.Create(t.Context(), p))
+		n.Spreads(t, "selected", 10, strategyOfPolicy(t, policy.FromSpreadPolicy(p)))
+	})
 	t.Run("an annotation", func(t *testing.T) {
 		d := n.Deployment("annotated", 10, nil)
 		must(t, n.Create(t.Context(), d))
@@ -236,6 +253,35 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 			return len(pods) == 2, err
 		})
 	})
+}
+
+// The first `kubectl apply` of a policy and its workload in one file ends in the exact division, 20 times of 20, whichever of both the API
+// server gets first: with -k, kubectl applies workloads before custom resources.
+func TestFirstApply(t *testing.T) {
+	t.Parallel()
+	bin, err := controlplane.Locate(repo)
+	must(t, err)
+	sample, err := os.ReadFile(filepath.Join(repo, "config", "samples", "spread-policy.yaml"))
+	must(t, err)
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "sample.yaml"), sample, 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte("resources: [sample.yaml]\n"), 0o644))
+	for _, from := range [][]string{{"-f", filepath.Join(dir, "sample.yaml")}, {"-k", dir}} {
+		var tenants []*tenant
+		for range 20 {
+			n := newTenant(t)
+			cmd := exec.CommandContext(t.Context(), bin.Kubectl, append([]string{"--kubeconfig", cluster.Kubeconfig, "apply", "-n", n.Namespace}, from...)...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			tenants = append(tenants, n)
+		}
+		for _, n := range tenants {
+			var p stowage.SpreadPolicy
+			must(t, n.Get(t.Context(), client.ObjectKey{Namespace: n.Namespace, Name: "tier-2"}, &p))
+			n.Spreads(t, "fleet", 6, strategyOfPolicy(t, policy.FromSpreadPolicy(&p)))
+		}
+	}
 }
 
 // earlier waits until a workload has all its pods, and a second has passed since: what comes now is later than they are.

@@ -164,7 +164,8 @@ func (r *run) look(ctx context.Context, t *turn) (_ *planner.State, _ []corev1.P
 		s.templateNode = t.workload.TemplateNode
 	}
 	s.state = &planner.State{
-		Layout: p.Layout, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, Settled: scale.Current == scale.Replicas,
+		Layout: p.Layout, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, EvictEarly: p.Policy != nil && p.Policy.Namespace != "",
+		Settled: scale.Current == scale.Replicas,
 		Keep: owner.Kind == "Job", Reached: r.Seats.Pods().Reached(), Short: p.Short(),
 	}
 	if s.selected, err = r.selected(ctx, owner.Namespace, s.templateNode); err != nil {
@@ -225,10 +226,13 @@ func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// seeAge fills in whether a pod was created before its policy. Of a SpreadPolicy or a ClusterSpreadPolicy, it notes the first pod that has its seat by it.
+// seeAge fills in whether a pod was created before its policy. That is of no account for a ClusterSpreadPolicy, which evicts nothing. Of a
+// SpreadPolicy or a ClusterSpreadPolicy, it notes the first pod that has its seat by it.
 func (s *sight) seeAge(pod *corev1.Pod, view *planner.Pod) {
-	if s.policy.Policy == nil {
+	if s.policy.Policy == nil || s.policy.Policy.Namespace != "" {
 		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, s.since)
+	}
+	if s.policy.Policy == nil {
 		return
 	}
 	if first := s.first.IsZero() || view.Created.Before(s.first); first && view.Claimed && carries(pod, s.policy) {
@@ -258,13 +262,13 @@ func (s *sight) settle(ctx context.Context, scale *worldapi.Scale) (soon time.Du
 	}
 	state.Layout = p.Held(s.volumes.held).Layout
 	s.bare.settle(state, p)
+	state.Young = s.Time.Since(p.WorkloadCreated()) < podstatus.PolicyGrace // the list has just told the time
 	if p.Policy != nil {
 		soon = leaveEarlier(state, s.first, leastWait(p))
 	}
 	if s.large != "" {
 		s.noteLarge(s.owner, s.large)
 	}
-	state.Young = s.Time.Since(p.WorkloadCreated()) < podstatus.PolicyGrace // the list has just told the time
 	state.Settled = state.Settled && pods == scale.Replicas
 	if s.stuck(s.owner.Key(), scale.Current, scale.Replicas) && pods == scale.Current {
 		state.Settled, state.Keep, state.Replicas = true, true, scale.Current // nothing is evicted whose successor may not come
@@ -296,14 +300,14 @@ func carries(pod *corev1.Pod, p *policy.Policy) bool {
 }
 
 // leaveEarlier leaves alone the pods without a seat that were there before a policy selected them, unless they run in one of its
-// pools. So nothing is evicted because a policy is created or a namespace gets a label. First is when the first pod was created that got a seat by the
+// pools, or a SpreadPolicy came a moment after them. So nothing is evicted because a policy is created or a namespace gets a label. First is when the first pod was created that got a seat by the
 // policy, or zero. Only where the policy asks for eviction do those go that run in no pool. Those that have waited for a node for so
 // long as other pods wait before they move go, too; 0 is for ever. Soon is after how long the first of the others may go, or 0.
 func leaveEarlier(s *planner.State, first time.Time, after time.Duration) (soon time.Duration) {
 	recreates, moves := s.Mode == stowage.RepairRecreate, false
 	for _, pod := range neverSeated(s) {
-		if pod.NodePool >= 0 {
-			continue // it is adopted
+		if pod.NodePool >= 0 || s.GoesEarly(pod) {
+			continue // it is adopted, or was created a moment ago
 		}
 		earlier := first.IsZero() || !pod.Created.After(first)
 		left, waits := leftToWait(pod, after)

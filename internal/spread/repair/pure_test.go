@@ -352,3 +352,24 @@ func TestWhyUnseated(t *testing.T) {
 		}
 	}
 }
+
+// A pod that was created a moment before a SpreadPolicy is not left alone while nobody uses it.
+func TestLeaveEarlierButGoEarly(t *testing.T) {
+	pod := planner.Pod{Seat: sequence.Seat{Pool: -1}, NodePool: planner.NoNode, Ours: true, BeforePolicy: true, Created: time.Unix(99, 0)}
+	for name, tc := range map[string]struct {
+		evictEarly, ready bool
+		want              bool
+	}{
+		"of a SpreadPolicy":        {evictEarly: true, want: true},
+		"that is ready":            {evictEarly: true, ready: true},
+		"of a ClusterSpreadPolicy": {},
+	} {
+		p := pod
+		p.Ready = tc.ready
+		s := &planner.State{Pods: []planner.Pod{p}, Mode: stowage.RepairAdopt, EvictEarly: tc.evictEarly}
+		leaveEarlier(s, time.Time{}, 0)
+		if s.Pods[0].Ours != tc.want {
+			t.Errorf("a pod %s is ours: %t", name, s.Pods[0].Ours)
+		}
+	}
+}

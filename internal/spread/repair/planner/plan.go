@@ -81,6 +81,8 @@ type State struct {
 	Keep  bool
 	Mode  stowage.Repair
 	Evict bool
+	// EvictEarly says that a pod that was created before its policy and is not in use yet may be evicted with [stowage.RepairAdopt], too.
+	EvictEarly bool
 	// Young says that the whole workload was created moments ago, so that its pods may be
 	// evicted although they are ready.
 	Young bool
@@ -120,7 +122,7 @@ func (s *State) lacksSeat(pod *Pod) bool {
 
 // Misplaced reports whether a pod would go, in time, if nothing held it.
 func (s *State) Misplaced(p *Plan, pod *Pod) bool {
-	recreates := s.Mode == stowage.RepairRecreate
+	early := pod.BeforePolicy && s.evictsEarly()
 	switch {
 	case s.Keep:
 		return false
@@ -128,11 +130,11 @@ func (s *State) Misplaced(p *Plan, pod *Pod) bool {
 		if former := pod.Foreign && pod.OwnRank == 0; former && s.Evict {
 			return true
 		}
-		outside := pod.NodePool == OtherNode && recreates
+		outside := pod.NodePool == OtherNode && (early || s.Mode == stowage.RepairRecreate)
 		return s.lacksSeat(pod) && (outside || s.elsewhere(p, pod, pod.NodePool))
 	case pod.OwnRank > 0:
 		return s.Evict && s.elsewhere(p, pod, pod.Seat.Pool)
-	case s.Evict, pod.BeforePolicy && recreates:
+	case s.Evict, early:
 		surplus := p.Counts[pod.Seat.Pool] > p.Targets[pod.Seat.Pool]
 		return surplus || pod.Seat.Ordinal > p.Counts[pod.Seat.Pool] && s.crowded(p, pod)
 	}
@@ -339,7 +341,7 @@ func Make(s State) Plan {
 	s.adopt(&p)
 
 	// 2. A pod that was created before its policy is removed while it is not in use.
-	if len(p.Adopt) == 0 && s.Mode == stowage.RepairRecreate && !s.Keep && !s.RollingOut {
+	if len(p.Adopt) == 0 && s.evictsEarly() && !s.Keep && !s.RollingOut {
 		if p.Remove = s.removeEarly(&p); p.Remove != nil {
 			p.Remove.BeforePolicy = true
 			return p

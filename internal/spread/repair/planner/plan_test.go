@@ -293,6 +293,27 @@ func TestMake(t *testing.T) {
 				return s
 			}(), remove: removal{Unseated, 1}, distance: 1, early: true,
 		},
+		"it stays in mode Adopt": {
+			state: func() State {
+				s := settled(early(1, 1), unseated(NoNode, time.Second))
+				s.Mode, s.Pods[1].BeforePolicy, s.Pods[1].Ready = stowage.RepairAdopt, true, false
+				return s
+			}(), distance: 1,
+		},
+		"unless its policy has such pods go in that mode, too": {
+			state: func() State {
+				s := settled(early(1, 1), unseated(NoNode, time.Second))
+				s.Mode, s.EvictEarly, s.Pods[1].BeforePolicy, s.Pods[1].Ready = stowage.RepairAdopt, true, true, false
+				return s
+			}(), remove: removal{Unseated, 1}, distance: 1, early: true,
+		},
+		"but not with repair off": {
+			state: func() State {
+				s := settled(early(1, 1), unseated(NoNode, time.Second))
+				s.Mode, s.EvictEarly, s.Pods[1].BeforePolicy, s.Pods[1].Ready = stowage.RepairOff, true, true, false
+				return s
+			}(), distance: 1,
+		},
 		"it stays if it has an ordinal of its own": {
 			state: func() State {
 				s := settled(early(1, 1), unseated(NoNode, time.Second))

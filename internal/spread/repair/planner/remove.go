@@ -42,6 +42,14 @@ func (s *State) first(may func(*Pod) bool, before func(pod, best *Pod) bool) int
 	return best
 }
 
+// evictsEarly reports whether pods may be evicted that were created before their policy and are not in use yet.
+func (s *State) evictsEarly() bool {
+	return s.Mode == stowage.RepairRecreate || s.EvictEarly && s.Mode == stowage.RepairAdopt
+}
+
+// GoesEarly reports whether a pod may be evicted because it was created before its policy and is not in use yet.
+func (s *State) GoesEarly(pod *Pod) bool { return s.evictsEarly() && s.early(pod) }
+
 // early reports whether a pod was created before its policy and is not in use yet.
 func (s *State) early(pod *Pod) bool {
 	unused := !pod.Ready || s.Young
