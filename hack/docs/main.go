@@ -18,18 +18,24 @@ import (
 func main() {
 	out := flag.String("o", "../../bin/docs", "the directory of the site, which is emptied first")
 	playground := flag.String("playground", "../../bin/playground/index.html", "the page of the playground")
+	version := flag.String("version", "", "the version of Stowage that the pages describe, which each page shows")
+	versions := flag.String("versions", "", "all versions that the site has, with commas between them: each is a directory beside this one")
 	flag.Parse()
-	if err := build(*out, *playground); err != nil {
+	from := site.Source{Docs: "../../docs", Assets: "assets", Template: "page.html", Navigation: "navigation.txt", Version: *version}
+	if *versions != "" {
+		from.Versions = strings.Split(*versions, ",")
+	}
+	if err := build(from, *out, *playground); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
 }
 
-func build(out, playground string) error {
+func build(from site.Source, out, playground string) error {
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
-	if err := site.Build(site.Source{Docs: "../../docs", Assets: "assets", Template: "page.html", Navigation: "navigation.txt"}, out); err != nil {
+	if err := site.Build(from, out); err != nil {
 		return err
 	}
 	page, err := os.ReadFile(playground)

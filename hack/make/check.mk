@@ -6,8 +6,12 @@ picture: ## Draw docs/pictures/plan.svg with `stowage preview`
 
 .PHONY: docs
 docs: playground ## Build the site in bin/docs: the documents, their search and the playground; and check its links
-	@cd hack/docs && go vet ./... && go test ./... && go run . -o ../../bin/docs
-	@echo "The site is in bin/docs: open bin/docs/index.html"
+	@cd hack/docs && go vet ./... && go test ./... && go run . -o $(or $(SITE),../../bin/docs) $(SITEFLAGS)
+	@echo "The site is in $(or $(SITE),bin/docs): open its index.html"
+
+.PHONY: docs-versions
+docs-versions: ## Build the site in bin/site with a directory for main and for each of the last releases
+	@./hack/docs/versions.sh
 
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current

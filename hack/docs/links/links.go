@@ -21,7 +21,7 @@ type page struct {
 }
 
 // Check reads the site in dir. It returns one line for each link to a page, a file or an element that does not exist,
-// and for each page that the page index.html does not link to. Links to other sites are not followed.
+// and for each page that the page index.html does not link to. Links to other sites, and out of dir, are not followed.
 func Check(dir string) (problems []string, err error) {
 	pages := map[string]page{}
 	err = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
@@ -45,7 +45,7 @@ func Check(dir string) (problems []string, err error) {
 	for name, p := range pages {
 		for _, link := range p.links {
 			target, fragment, ok := resolve(name, link)
-			if !ok {
+			if !ok || strings.HasPrefix(target, "../") { // the site of another version stands beside this one
 				continue
 			}
 			if name == "index.html" {

@@ -23,8 +23,11 @@ import (
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
+	extast "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/renderer"
 	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
 )
 
 // Source is where the parts of the site are.
@@ -33,6 +36,9 @@ type Source struct {
 	Assets     string // the directory of style.css and site.js
 	Template   string // of a page
 	Navigation string // a file: titles, and below them the names of pages, indented
+
+	Version  string   // of Stowage, that the pages describe; empty if they do not say so
+	Versions []string // all that the site has, each in a directory of its name beside this one
 }
 
 // group is a part of the navigation.
@@ -47,6 +53,7 @@ type page struct {
 	file     string // below docs: spread.md, migrate/README.md
 	out      string // below the site: spread.html, migrate/index.html
 	title    string
+	about    string // its first sentences
 	content  string
 	contents []heading
 	sections []section
@@ -145,7 +152,8 @@ func readPages(docs string) (map[string]*page, error) {
 }
 
 // markdown is that of GitHub, without HTML.
-var markdown = goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
+var markdown = goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()),
+	goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(codeRenderer{}, 100))))
 
 // ids names headings as GitHub does.
 type ids map[string]int
@@ -193,6 +201,12 @@ func (p *page) convert(docs string, pages map[string]*page) error {
 				errs = append(errs, err)
 			}
 			n.Destination = []byte(to)
+		case *ast.Paragraph:
+			if onlyLinks(n, source) {
+				n.SetAttributeString("class", []byte("buttons"))
+			}
+		case *extast.Table:
+			labelCells(n, source)
 		case *ast.HTMLBlock:
 			if line := n.Lines().At(0); !bytes.HasPrefix(bytes.TrimSpace(line.Value(source)), []byte("<!--")) {
 				errs = append(errs, fmt.Errorf("%s: it has HTML, which the site leaves out: %s", p.file, line.Value(source)))
@@ -210,7 +224,7 @@ func (p *page) convert(docs string, pages map[string]*page) error {
 		return err
 	}
 	p.content = content.String()
-	p.sections = p.split(root, source)
+	p.sections, p.about = p.split(root, source), describe(root, source)
 	return nil
 }
 
@@ -280,7 +294,7 @@ func write(from Source, out string, groups []group, pages map[string]*page, orde
 		}
 	}
 	var sections []section
-	for _, p := range append([]*page{pages[""]}, order...) {
+	for _, p := range order { // without the first page, which only says where all is
 		sections = append(sections, p.sections...)
 	}
 	index, err := json.Marshal(sections)
@@ -310,7 +324,7 @@ func write(from Source, out string, groups []group, pages map[string]*page, orde
 		return err
 	}
 	for _, p := range pages {
-		if err := p.write(layout, out, named, groups, pages, order); err != nil {
+		if err := p.write(from, layout, out, named, groups, pages, order); err != nil {
 			return err
 		}
 	}
@@ -318,7 +332,7 @@ func write(from Source, out string, groups []group, pages map[string]*page, orde
 }
 
 // write writes a page.
-func (p *page) write(layout *template.Template, out string, named map[string]string, groups []group, pages map[string]*page, order []*page) error {
+func (p *page) write(from Source, layout *template.Template, out string, named map[string]string, groups []group, pages map[string]*page, order []*page) error {
 	type navigation struct {
 		Title string
 		Pages []pageLink
@@ -327,15 +341,21 @@ func (p *page) write(layout *template.Template, out string, named map[string]str
 		return &pageLink{other.title, relative(p.out, other.out), other == p}
 	}
 	data := struct {
-		Title, Root, Style, Script, Index, Repository, File string
-		Home                                                bool
-		Navigation                                          []navigation
-		Contents                                            []heading
-		Content                                             template.HTML
-		Previous, Next                                      *pageLink
+		Title, About                                 string
+		Root, Style, Script, Index, Repository, File string
+		Version                                      string
+		Versions                                     []pageLink
+		Home                                         bool
+		Navigation                                   []navigation
+		Contents                                     []heading
+		Content                                      template.HTML
+		Previous, Next                               *pageLink
 	}{
-		Title: p.title, Root: strings.Repeat("../", strings.Count(p.out, "/")), Style: named["style.css"], Script: named["site.js"], Index: named["search.js"],
+		Title: p.title, About: p.about, Version: from.Version, Root: strings.Repeat("../", strings.Count(p.out, "/")), Style: named["style.css"], Script: named["site.js"], Index: named["search.js"],
 		Repository: repository, File: p.file, Home: p.name == "", Content: template.HTML(p.content), //nolint:gosec // it is made of our own pages, without HTML
+	}
+	for _, version := range from.Versions {
+		data.Versions = append(data.Versions, pageLink{version, data.Root + "../" + version + "/index.html", version == from.Version})
 	}
 	if len(p.contents) > 1 {
 		data.Contents = p.contents

@@ -46,7 +46,7 @@ func TestBuild(t *testing.T) {
 	}
 	for _, part := range []string{
 		"<title>One &amp; only · Stowage</title>", `<h2 id="a-b-c">`, `<h2 id="a-b-c-1">`, `href="two/index.html#a-b-c"`, `href="https://github.com/stowage-dev/stowage/blob/main/cmd/main.go"`,
-		`href="https://example.com"`, "<td>1</td>", `<a href="#a-b-c-1">A b, (c)!</a>`, `aria-current="page">One &amp; only`, `rel="next" href="two/index.html">Two`,
+		`href="https://example.com"`, `<td data-label="a">1</td>`, `<a href="#a-b-c-1">A b, (c)!</a>`, `aria-current="page">One &amp; only`, `rel="next" href="two/index.html">Two`,
 	} {
 		if !strings.Contains(string(one), part) {
 			t.Errorf("the page has no %s:\n%s", part, one)
@@ -85,6 +85,39 @@ func TestBuildRefuses(t *testing.T) {
 			writeAll(t, dir, map[string]string{tc.file: tc.text})
 			if err := Build(source(dir), t.TempDir()); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("the error is %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestPage(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"a block of YAML":         {"```yaml\nkind: Pod # <it>\n```\n", `<pre><code class="language-yaml"><span class="nt">kind</span>`},
+		"what YAML must not be":   {"```yaml\nkind: Pod # <it>\n```\n", "# &lt;it&gt;"},
+		"a block of no language":  {"```\na <b>\n```\n", `<pre><code class="language-">a &lt;b&gt;`},
+		"an unknown language":     {"```text\na\n```\n", `<pre><code class="language-text">a`},
+		"links alone":             {"[two](two/README.md) · [other](https://example.com)\n", `<p class="buttons"><a href="two/index.html">`},
+		"one link":                {"[two](two/README.md)\n", `<p><a href="two/index.html">`},
+		"links in a sentence":     {"[two](two/README.md) and [other](https://example.com)\n", `<p><a href="two/index.html">`},
+		"what the page is about":  {"*Audience: all.* It is short. And clear.\n", `<meta name="description" content="It is short. And clear.">`},
+		"after links and a table": {"[a](two/README.md) [b](two/README.md)\n\n| a |\n| - |\n| 1 |\n\nA text.\n", `<meta name="description" content="A text.">`},
+		"a long text":             {strings.Repeat("One sentence of words. ", 20) + "\n", `content="` + strings.TrimSpace(strings.Repeat("One sentence of words. ", 6)) + `">`},
+		"a long sentence":         {strings.Repeat("word ", 100) + "\n", `word …">`},
+		"no text":                 {"", "<h1"},
+		"its version":             {"", `<li><a href="../main/index.html" aria-current="true">main</a></li>`},
+		"another version":         {"", `<li><a href="../v0.1.0/index.html">v0.1.0</a></li>`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, out := t.TempDir(), t.TempDir()
+			writeAll(t, dir, pages)
+			writeAll(t, dir, map[string]string{"docs/one.md": "# One\n\n" + tc.text})
+			from := source(dir)
+			from.Version, from.Versions = "main", []string{"main", "v0.1.0"}
+			if err := Build(from, out); err != nil {
+				t.Fatal(err)
+			}
+			if page, err := os.ReadFile(filepath.Join(out, "one.html")); err != nil || !strings.Contains(string(page), tc.want) {
+				t.Errorf("%v: the page has no %s:\n%s", err, tc.want, page)
 			}
 		})
 	}
