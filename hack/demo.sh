@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The demo: a real control plane on this machine, Stowage in it, and what it does to the
-# samples: two Deployments that grow and shrink over pools, a DaemonSet on nodes of three
+# samples: a Deployment that grows and shrinks over two pools, and an outage of one, a DaemonSet on nodes of three
 # sizes, and a peer pod. KEEP=1 leaves the cluster up; one that is up already is used and
 # left up.
 set -euo pipefail
@@ -61,32 +61,29 @@ grow() { # namespace, deployment, label
   done
 }
 
-title "One on-demand pod, the others half and half over two pools (config/samples/spread-annotation.yaml)"
-grep CustomPodScheduleStrategy config/samples/spread-annotation.yaml
-"$kubectl" apply -f config/samples/spread-annotation.yaml >/dev/null
-grow spread-demo alpine nodesize
+title "One pod on demand first, and of the others 20% there and 80% on spot nodes, by a policy (config/samples/spread-policy.yaml)"
+sed -n '/^spec:/,/^---/p' config/samples/spread-policy.yaml | sed '$d'
+"$kubectl" apply -f config/samples/spread-policy.yaml >/dev/null
+grow default fleet type
+bin/stowage status --wait --timeout 1m
 
-title "80% and 20%, by a PodDistributor (config/samples/spread-poddistributor.yaml)"
-"$kubectl" apply -f config/samples/spread-poddistributor.yaml >/dev/null
-grow default nginx-deployment type
-"$kubectl" wait poddistributor/nginx-deployment --for=jsonpath='{.status.ready}'=3/1 --timeout=60s >/dev/null
-"$kubectl" get poddistributors
-
-title "The pool type=spot gets no more pods: its nodes are cordoned. After 10 s, the other pool takes the pods that wait"
-"$kubectl" patch poddistributor nginx-deployment --type json -p '[{"op": "add", "path": "/spec/distribution/1/spill", "value": {"after": "10s"}}]' >/dev/null
+title "The pool spot gets no more pods: its nodes are cordoned. After 10 s, the other pool takes the pods that wait"
+"$kubectl" patch spreadpolicy tier-2 --type json -p '[{"op": "replace", "path": "/spec/pools/1/spill/after", "value": "10s"}]' >/dev/null
 "$kubectl" cordon -l type=spot >/dev/null
-"$kubectl" scale deployment/nginx-deployment --replicas=15 >/dev/null
-sleep 3
-"$kubectl" get poddistributors
-"$kubectl" wait poddistributor/nginx-deployment --for=condition=CapacityAvailable=False --timeout=60s >/dev/null
-spread default nginx-deployment 15 type
+"$kubectl" scale deployment/fleet --replicas=15 >/dev/null
+spread default fleet 15 type
 "$kubectl" get poolstates
 say "The nodes are back. Stowage tries the pool again by itself; whoever cannot wait deletes the PoolState"
 "$kubectl" uncordon -l type=spot >/dev/null
 "$kubectl" delete poolstates --all >/dev/null
-"$kubectl" rollout restart deployment/nginx-deployment >/dev/null
-"$kubectl" rollout status deployment/nginx-deployment --timeout=60s >/dev/null
-spread default nginx-deployment 15 type
+"$kubectl" rollout restart deployment/fleet >/dev/null
+"$kubectl" rollout status deployment/fleet --timeout=60s >/dev/null
+spread default fleet 15 type
+
+title "Coming from another webhook: a strategy in an annotation works unchanged (config/samples/spread-annotation.yaml)"
+grep CustomPodScheduleStrategy config/samples/spread-annotation.yaml
+"$kubectl" apply -f config/samples/spread-annotation.yaml >/dev/null
+spread spread-demo alpine 10 nodesize
 
 # sizes prints what the DaemonSet's pods have on the demo's nodes.
 sizes() {

@@ -223,10 +223,10 @@ func TestReader(t *testing.T) {
 
 	b.do("$('manifests').value = state.manifests.replace('weight: 80', 'weight: many'); $('manifests').oninput()")
 	b.until("$('errors').children.length > 0")
-	if text := value[string](b, "$('errors').textContent"); !strings.HasPrefix(text, "Line 9PodDistributor web: ") || !strings.Contains(text, "spec.distribution[1].weight") {
+	if text := value[string](b, "$('errors').textContent"); !strings.HasPrefix(text, "Line 20SpreadPolicy web: ") || !strings.Contains(text, "spec.pools[1].weight") {
 		t.Errorf("the error is %q", text)
 	}
-	if bad := value[string](b, "document.querySelector('#gutter .bad').textContent"); bad != "9\n" {
+	if bad := value[string](b, "document.querySelector('#gutter .bad').textContent"); bad != "20\n" {
 		t.Errorf("line %q is marked", bad)
 	}
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +45,42 @@ func TestSite(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// What readers look for, in their words, is among the first sections found: with words that say nothing, other forms of a word, and a typo.
+func TestSiteFinds(t *testing.T) {
+	dir, err := filepath.Abs(*siteDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, 1280, "light")
+	run(b, chromedp.Navigate("file://"+filepath.Join(dir, "index.html")))
+	run(b, chromedp.Focus(chromedp.CSS("[role=search] input")))
+	run(b, chromedp.KeyEvent("x"))
+	b.until("window.searchIndex !== undefined")
+	for query, want := range map[string]string{
+		"how to uninstall":                      "operating.html#upgrade-roll-back-uninstall",
+		"exit code":                             "reference/exit-codes.html",
+		"exclude namespace":                     "how-to/leave-out.html",
+		"why is my pod pending":                 "troubleshooting.html",
+		"karpenter":                             "karpenter.html",
+		"how do I divide pods over zones":       "how-to/multi-zone.html",
+		"topology spread constraints":           "design/comparison.html",
+		"what happens when the webhook is down": "operating.html#what-happens-while-stowage-is-down",
+		"price of a VM":                         "how-to/vm-types.html",
+		"supported kubernetes versions":         "support.html",
+		"maxSpill":                              "spill.html",
+	} {
+		found := value[[]string](b, fmt.Sprintf("search(window.searchIndex, %q).found.slice(0, 3).map((s) => s.at)", query))
+		if !slices.ContainsFunc(found, func(at string) bool { return strings.HasPrefix(at, want) }) {
+			t.Errorf("%q finds %q, want %q among them", query, found, want)
+		}
+	}
+	for typo, word := range map[string]string{"depoly": "deploy", "karpentr": "karpenter", "weigth": "weight", "evicton": "eviction"} {
+		if same := value[bool](b, fmt.Sprintf("JSON.stringify(search(window.searchIndex, %q)) === JSON.stringify(search(window.searchIndex, %q))", typo, word)); !same {
+			t.Errorf("%q does not find what %q finds", typo, word)
 		}
 	}
 }
