@@ -58,7 +58,7 @@ func TestCostsAreTheCodes(t *testing.T) {
 
 	makes := regexp.MustCompile(`(fair\.NewLimiter\[|NewTokenBucket\w*RateLimiter\(|rate\.NewLimiter\()`)
 	lines := map[string]bool{ // limiters of log lines alone
-		"internal/config/logging.go": true, "internal/server/clients.go": true, "internal/spread/seats/seats.go": true,
+		"internal/platform/logging/logging.go": true, "internal/server/clients.go": true, "internal/spread/seats/seats.go": true,
 	}
 	err = filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {

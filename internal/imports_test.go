@@ -104,6 +104,24 @@ func TestCapabilitiesAreApart(t *testing.T) {
 	}
 }
 
+// With the build tag offline, the program compiles, and has no part of a client of an API server. README's first command is built so.
+func TestOffline(t *testing.T) {
+	out, err := exec.Command("go", "list", "-tags", "offline", "-deps", "../cmd/stowage").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dep := range strings.SplitSeq(string(out), "\n") {
+		for _, heavy := range []string{"k8s.io/client-go/kubernetes/typed/", "k8s.io/client-go/informers", "sigs.k8s.io/controller-runtime/pkg/manager"} {
+			if strings.HasPrefix(dep, heavy) {
+				t.Errorf("it depends on %s", dep)
+			}
+		}
+	}
+	if out, err := exec.Command("go", "build", "-tags", "offline", "../internal/cli").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // Imports point one way: see docs/architecture.md.
 func TestImportRules(t *testing.T) {
 	packages := list(t, "../...")
@@ -119,7 +137,7 @@ func TestImportRules(t *testing.T) {
 		"internal/size":            {"internal/server", "internal/cli"},
 		"internal/vm":              {"internal/server", "internal/cli"},
 		"internal/cli":             {"cmd/stowage", "hack/gendocs"},
-		"internal/config":          {"internal/server", "internal/cli", "internal/spread", "internal/size", "internal/vm", "hack/gendocs", "hack/controlplane"},
+		"internal/config":          {"internal/server", "internal/cli", "internal/spread", "internal/spread/admit", "internal/size", "internal/size/admit", "internal/vm", "internal/vm/admit", "hack/gendocs", "hack/controlplane"},
 		"internal/preview":         {"internal/cli", "internal/impact", "internal/playground", "internal/policytest"},
 		"internal/playground":      {"cmd/playground"},
 		"internal/report":          {"internal/preview", "internal/inspect", "internal/impact", "internal/cli", "internal/playground"},

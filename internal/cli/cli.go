@@ -20,6 +20,10 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/version"
 )
 
+// errNotOK means that the command did its work, and that what it looked at is not as it
+// should be.
+var errNotOK = errors.New("not everything is as it should be")
+
 // Main runs a command line and returns its exit status.
 func Main(ctx context.Context, args []string, s Streams) int {
 	s = s.guarded(ctx.Done())
@@ -65,7 +69,8 @@ func NewCommand(s Streams) *cobra.Command {
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newServeCommand(s), newPreviewCommand(s), newTestCommand(s), newSplitCommand(s), newImportCommand(s), newStatusCommand(s), newImpactCommand(s), newExplainCommand(s), newCheckCommand(s), newUngateCommand(s), newVersionCommand())
+	root.AddCommand(newPreviewCommand(s), newTestCommand(s), newSplitCommand(s), newImportCommand(s), newVersionCommand())
+	root.AddCommand(clusterCommands(s)...)
 	return root
 }
 

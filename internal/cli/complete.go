@@ -1,3 +1,5 @@
+//go:build !offline
+
 package cli
 
 import (
@@ -95,9 +97,4 @@ func (o *connection) completeNamespaces(cmd *cobra.Command, flag string) {
 	utilruntime.Must(cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return o.names(cmd.Context(), &corev1.NamespaceList{}, false), cobra.ShellCompDirectiveNoFileComp
 	})) // the flag was added just before
-}
-
-// completeFormats completes the values of -o.
-func completeFormats(cmd *cobra.Command, formats []string) {
-	utilruntime.Must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 }

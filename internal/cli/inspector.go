@@ -1,3 +1,5 @@
+//go:build !offline
+
 package cli
 
 import (
@@ -31,9 +33,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/inspect"
 	"github.com/stowage-dev/stowage/internal/platform/version"
 	"github.com/stowage-dev/stowage/internal/server"
-	"github.com/stowage-dev/stowage/internal/size"
-	"github.com/stowage-dev/stowage/internal/spread"
-	"github.com/stowage-dev/stowage/internal/vm"
+	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
+	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
+	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
 )
 
 // connection is kubectl's own settings: which cluster, which namespace.
@@ -62,10 +64,10 @@ func (o *connection) addFlags(cmd *cobra.Command) {
 // and those of the Stowage that runs there.
 type inspectOptions struct {
 	connection
-	namespace string                // that Stowage runs in
-	spread    spread.FeatureOptions // these three are the user's, and else the server's
-	sizing    size.FeatureOptions
-	peerPods  vm.FeatureOptions
+	namespace string              // that Stowage runs in
+	spread    spreadadmit.Options // these three are the user's, and else the server's
+	sizing    sizeadmit.Options
+	peerPods  vmadmit.Options
 }
 
 func newInspectOptions(cmd *cobra.Command) *inspectOptions {

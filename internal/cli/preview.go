@@ -18,10 +18,9 @@ import (
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/preview/crds"
 	"github.com/stowage-dev/stowage/internal/report"
-	"github.com/stowage-dev/stowage/internal/server"
-	"github.com/stowage-dev/stowage/internal/size"
-	"github.com/stowage-dev/stowage/internal/spread"
-	"github.com/stowage-dev/stowage/internal/vm"
+	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
+	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
+	vmadmit "github.com/stowage-dev/stowage/internal/vm/admit"
 )
 
 const previewHelp = `Make the webhook's decisions over manifests, without a cluster.
@@ -48,16 +47,15 @@ type previewOptions struct {
 	exhausted         []string // pools without room, with the pods that they keep
 	namespace         string   // of objects that name none
 	stowageNamespace  string
-	spread            spread.FeatureOptions
-	sizing            size.FeatureOptions
-	peerPods          vm.FeatureOptions
+	spread            spreadadmit.Options
+	sizing            sizeadmit.Options
+	peerPods          vmadmit.Options
 }
 
 func newPreviewOptions() *previewOptions {
-	d := server.DefaultOptions()
 	return &previewOptions{
-		output: preview.Formats[0], replicas: -1, namespace: "default", stowageNamespace: d.Namespace,
-		spread: d.Spread.Feature, sizing: d.Size.Feature, peerPods: d.VM.Feature,
+		output: preview.Formats[0], replicas: -1, namespace: "default", stowageNamespace: config.DefaultProcess().Namespace,
+		spread: spreadadmit.DefaultOptions(), sizing: sizeadmit.DefaultOptions(), peerPods: vmadmit.DefaultOptions(),
 	}
 }
 

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// look is how often the commands that wait look again, and say how far they are.
+const look = 2 * time.Second
+
 // progress prints a line now and then until stop is called, so that work of more than two seconds shows how far it is.
 func progress(out io.Writer, often time.Duration, line func() string) (stop func()) {
 	ended, all := make(chan struct{}), make(chan struct{})

@@ -1,3 +1,5 @@
+//go:build !offline
+
 package cli
 
 import (
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/platform/logging"
 	"github.com/stowage-dev/stowage/internal/server"
 )
 
@@ -50,7 +53,7 @@ wins over its variable.`,
 			level, _ := config.ParseLogLevel(o.LogLevel) // validated above
 			var current slog.LevelVar
 			current.Set(level)
-			reloader := server.NewReloader(o, cmd.Flags(), &current, config.NewLogger(s.Err, &current, o.LogFormat))
+			reloader := server.NewReloader(o, cmd.Flags(), &current, logging.New(s.Err, &current, o.LogFormat))
 			limitMemory(cmd.Context(), reloader.Log)
 			return server.Run(cmd.Context(), reloader, server.NewEnvironment(s.LookupEnv))
 		},

@@ -11,7 +11,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/preview/crds"
-	"github.com/stowage-dev/stowage/internal/server"
 )
 
 const splitHelp = `Print one DaemonSet for each class of nodes, for DaemonSets that Stowage sizes.
@@ -41,7 +40,7 @@ type splitOptions struct {
 }
 
 func newSplitCommand(s Streams) *cobra.Command {
-	o := &splitOptions{by: corev1.LabelInstanceTypeStable, namespace: "default", stowageNamespace: server.DefaultOptions().Namespace}
+	o := &splitOptions{by: corev1.LabelInstanceTypeStable, namespace: "default", stowageNamespace: config.DefaultProcess().Namespace}
 	cmd := &cobra.Command{
 		Use:   "split FILE...",
 		Short: "Print one DaemonSet for each class of nodes, for Karpenter",

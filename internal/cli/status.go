@@ -1,3 +1,5 @@
+//go:build !offline
+
 package cli
 
 import (
@@ -14,13 +16,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/inspect"
 	"github.com/stowage-dev/stowage/internal/report"
 )
-
-// errNotOK means that the command did its work, and that what it looked at is not as it
-// should be.
-var errNotOK = errors.New("not everything is as it should be")
-
-// look is how often the commands that wait look again.
-const look = 2 * time.Second
 
 // lastLook is how long a look that began within --timeout may take.
 const lastLook = 30 * time.Second

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -141,4 +142,9 @@ func didYouMean(words ...string) string {
 		return ""
 	}
 	return "; did you mean " + strings.Join(words, " or ") + "?"
+}
+
+// completeFormats completes the values of -o.
+func completeFormats(cmd *cobra.Command, formats []string) {
+	utilruntime.Must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 }

@@ -331,7 +331,7 @@ func TestUnreadBody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			_ = conn.SetDeadline(clock.RealClock{}.Now().Add(20 * time.Second))
 			from := bufio.NewReader(conn)
 			rounds := 1
@@ -350,7 +350,7 @@ func TestUnreadBody(t *testing.T) {
 					t.Errorf("the status is %s, and the connection ends: %t", answer.Status, answer.Close)
 				}
 				if tc.again {
-					time.Sleep(unreadTimeout + 100*time.Millisecond) // the deadline concerns this request alone
+					<-time.After(unreadTimeout + 100*time.Millisecond) // the deadline concerns this request alone
 				}
 			}
 		})
@@ -374,7 +374,7 @@ func TestLongHeader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		header := "GET /none HTTP/1.1\r\nHost: x\r\n"
 		for i := range lines {
 			header += fmt.Sprintf("%x:\r\n", i+4096)

@@ -8,23 +8,19 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/size/admit"
 	"github.com/stowage-dev/stowage/internal/size/resize"
 )
 
 // Options are the settings of sizing.
 type Options struct {
-	Feature FeatureOptions
+	Feature admit.Options
 	Resize  resize.Timing
-}
-
-// FeatureOptions are the settings of the feature, which `stowage preview` has, too.
-type FeatureOptions struct {
-	Enabled bool
 }
 
 // DefaultOptions returns the settings that hold unless others are given.
 func DefaultOptions() Options {
-	return Options{Feature: FeatureOptions{Enabled: true}, Resize: resize.DefaultTiming()}
+	return Options{Feature: admit.DefaultOptions(), Resize: resize.DefaultTiming()}
 }
 
 // AddFlags adds a flag for every setting.
@@ -34,12 +30,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.Fraction(&o.Resize.Rate, "resize-rate", "STOWAGE_RESIZE_RATE", "How many running pods are resized in a second, in the whole cluster")
 	f.Duration(&o.Resize.Jitter, "resize-jitter", "STOWAGE_RESIZE_JITTER", "Time over which the resizes that follow one change are spread")
 	f.Duration(&o.Resize.Backoff, "resize-backoff", "STOWAGE_RESIZE_BACKOFF", "Wait before a pod that could not be resized is resized again, doubled each time up to an hour")
-}
-
-// AddFlags adds a flag for every setting of the feature.
-func (o *FeatureOptions) AddFlags(fs *pflag.FlagSet) {
-	f := config.Flags{FlagSet: fs}
-	f.Toggle(&o.Enabled, "sizing", "STOWAGE_SIZING", "Give the pods of DaemonSets with a FlexDaemonsetTemplate their share of their node")
 }
 
 // Validate reports every invalid setting, joined.

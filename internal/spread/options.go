@@ -12,24 +12,18 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/autoscaler/clusterautoscaler"
 	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/spread/admit"
 	"github.com/stowage-dev/stowage/internal/spread/repair"
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
 )
 
 // Options are the settings of the spread.
 type Options struct {
-	Feature  FeatureOptions
+	Feature  admit.Options
 	Repair   repair.Timing
 	Shortage shortage.Timing
 	// ClusterAutoscaler says where the cluster autoscaler's status is, and which nodes its groups have.
 	ClusterAutoscaler ClusterAutoscalerOptions
-}
-
-// FeatureOptions are the settings of the feature, which `stowage preview` has, too.
-type FeatureOptions struct {
-	Enabled            bool
-	ExcludedNamespaces []string
-	NamespaceLabel     string
 }
 
 // ClusterAutoscalerOptions are the settings about the cluster autoscaler.
@@ -54,7 +48,7 @@ func (o *ClusterAutoscalerOptions) Parse() (shortage.NodeGroups, error) {
 // DefaultOptions returns the settings that hold unless others are given.
 func DefaultOptions() Options {
 	return Options{
-		Feature: FeatureOptions{Enabled: true}, Repair: repair.DefaultTiming(), Shortage: shortage.DefaultTiming(),
+		Feature: admit.DefaultOptions(), Repair: repair.DefaultTiming(), Shortage: shortage.DefaultTiming(),
 		ClusterAutoscaler: ClusterAutoscalerOptions{Status: "kube-system/cluster-autoscaler-status"},
 	}
 }
@@ -71,14 +65,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.Duration(&o.Shortage.Probes.Last, "probe-max-interval", "STOWAGE_PROBE_MAX_INTERVAL", "Longest wait between two tries of a pool without room")
 	f.Text(&o.ClusterAutoscaler.NodeGroups, "cluster-autoscaler-node-groups", "STOWAGE_CLUSTER_AUTOSCALER_NODE_GROUPS", "Node groups of the cluster autoscaler with the labels of their nodes, such as eks-od-*=type=default; eks-spot-*=type=spot,zone=a. Name each label that a pool asks for: one that is not named is taken to be absent. A pool with spill whose groups are in back-off or at their maximum is exhausted as soon as pods wait; empty reads no status")
 	f.Text(&o.ClusterAutoscaler.Status, "cluster-autoscaler-status", "STOWAGE_CLUSTER_AUTOSCALER_STATUS", "ConfigMap with the status of the cluster autoscaler, as namespace/name")
-}
-
-// AddFlags adds a flag for every setting of the feature.
-func (o *FeatureOptions) AddFlags(fs *pflag.FlagSet) {
-	f := config.Flags{FlagSet: fs}
-	f.Toggle(&o.Enabled, "spread", "STOWAGE_SPREAD", "Divide the pods of workloads with a strategy over node pools")
-	f.List(&o.ExcludedNamespaces, "blocklisted-namespaces", "BLOCKLISTED_NAMESPACE_LIST", "Namespaces in which strategies in annotations are ignored, comma-separated; PodDistributors are not")
-	f.Text(&o.NamespaceLabel, "spread-namespace-label", "STOWAGE_SPREAD_NAMESPACE_LABEL", "Label, as key=value, that a namespace must have for strategies in annotations to be looked at, such as custom-kube-scheduler-webhook=enabled; empty asks for none")
 }
 
 // Validate reports every invalid setting, joined.
@@ -98,22 +84,4 @@ func (o *Options) Validate() error {
 	check(o.Shortage.Probes.Last >= o.Shortage.Probes.First, "--probe-max-interval is %s; it must be at least --probe-interval, which is %s", o.Shortage.Probes.Last, o.Shortage.Probes.First)
 	_, err := o.ClusterAutoscaler.Parse()
 	return errors.Join(append(errs, err, o.Feature.Validate())...)
-}
-
-// Validate reports every invalid setting, joined.
-func (o *FeatureOptions) Validate() error {
-	var errs []error
-	o.ExcludedNamespaces = config.Trimmed(o.ExcludedNamespaces)
-	for _, n := range o.ExcludedNamespaces {
-		if len(validation.IsDNS1123Label(n)) > 0 {
-			errs = append(errs, fmt.Errorf("--blocklisted-namespaces has %q; it must be a namespace's name", n))
-		}
-	}
-	if o.NamespaceLabel != "" {
-		key, value, ok := strings.Cut(o.NamespaceLabel, "=")
-		if !ok || len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
-			errs = append(errs, fmt.Errorf("--spread-namespace-label is %q; it must be a label, as key=value", o.NamespaceLabel))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -11,21 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/vm/admit"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/internal/vm/supply"
 )
 
 // Options are the settings of peer pods.
 type Options struct {
-	Feature  FeatureOptions
+	Feature  admit.Options
 	Capacity CapacityOptions
 	Supply   supply.Timing
-}
-
-// FeatureOptions are the settings of the feature, which `stowage preview` has, too.
-type FeatureOptions struct {
-	Enabled bool
-	Config  peerpod.Config
 }
 
 // CapacityOptions are the settings of the controller that advertises VMs on nodes.
@@ -46,7 +41,7 @@ func (o *Options) Advertises() bool {
 // DefaultOptions returns the settings that hold unless others are given.
 func DefaultOptions() Options {
 	return Options{
-		Feature: FeatureOptions{Enabled: true, Config: peerpod.DefaultConfig()},
+		Feature: admit.DefaultOptions(),
 		Capacity: CapacityOptions{
 			Mode: peerpod.CapacityAuto, DaemonSelector: "app=cloud-api-adaptor", Default: 10,
 			NodeSelector: "!node-role.kubernetes.io/control-plane,!node-role.kubernetes.io/master",
@@ -67,16 +62,6 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.Duration(&o.Supply.Tries.First, "peerpods-try-interval", "PEERPODS_TRY_INTERVAL", "How long a type of a VMCatalog stays closed, because its VMs could not be made, before the next pod tries it again. The wait doubles after each try in vain")
 	f.Duration(&o.Supply.Tries.Last, "peerpods-try-max-interval", "PEERPODS_TRY_MAX_INTERVAL", "The longest wait between such tries")
 	f.Text(&o.Capacity.NodeSelector, "peerpods-node-selector", "PEERPODS_NODE_SELECTOR", "Label selector of the nodes that may have peer-pod VMs, such as node.kubernetes.io/worker")
-}
-
-// AddFlags adds a flag for every setting of the feature.
-func (o *FeatureOptions) AddFlags(fs *pflag.FlagSet) {
-	f := config.Flags{FlagSet: fs}
-	f.Toggle(&o.Enabled, "peer-pods", "STOWAGE_PEER_PODS", "Convert pods of the target RuntimeClasses to peer pods")
-	f.List(&o.Config.RuntimeClasses, "target-runtimeclass", "TARGET_RUNTIMECLASS", "RuntimeClasses whose pods run in a VM outside the node, comma-separated")
-	f.Text(&o.Config.VMResource, "pod-vm-extended-resource", "POD_VM_EXTENDED_RESOURCE", "Extended resource; each peer pod requests one")
-	f.List(&o.Config.GPUResources, "peerpods-gpu-resources", "PEERPODS_GPU_RESOURCES", "Resources that count as GPUs, comma-separated; an asterisk at the end stands for any rest")
-	f.Text((*string)(&o.Config.Sizing), "peerpods-sizing", "PEERPODS_SIZING", "How a pod's containers add up: Sum, or Effective (as the scheduler counts them)")
 }
 
 // Validate reports every invalid setting, joined.
@@ -111,24 +96,4 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--peerpods-node-selector is %q; it must be a label selector: %w", o.Capacity.NodeSelector, err))
 	}
 	return errors.Join(append(errs, o.Feature.Validate())...)
-}
-
-// Validate reports every invalid setting, joined.
-func (o *FeatureOptions) Validate() error {
-	if !o.Enabled {
-		return nil
-	}
-	for _, list := range []*[]string{&o.Config.RuntimeClasses, &o.Config.GPUResources} {
-		*list = config.Trimmed(*list)
-	}
-	var errs []error
-	for _, err := range o.Config.Validate() {
-		errs = append(errs, fmt.Errorf("--%s: %w", peerPodFlags[err.Setting], err))
-	}
-	return errors.Join(errs...)
-}
-
-// peerPodFlags are the flags of the fields of [peerpod.Config].
-var peerPodFlags = map[string]string{
-	"RuntimeClasses": "target-runtimeclass", "VMResource": "pod-vm-extended-resource", "GPUResources": "peerpods-gpu-resources", "Sizing": "peerpods-sizing",
 }

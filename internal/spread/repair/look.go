@@ -166,7 +166,7 @@ func (r *run) look(ctx context.Context, t *turn) (_ *planner.State, _ []corev1.P
 	s.state = &planner.State{
 		Layout: p.Layout, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, EvictEarly: p.Policy != nil && p.Policy.Namespace != "",
 		Settled: scale.Current == scale.Replicas,
-		Keep: owner.Kind == "Job", Reached: r.Seats.Pods().Reached(), Short: p.Short(),
+		Keep:    owner.Kind == "Job", Reached: r.Seats.Pods().Reached(), Short: p.Short(),
 	}
 	if s.selected, err = r.selected(ctx, owner.Namespace, s.templateNode); err != nil {
 		return nil, nil, 0, err

@@ -1,23 +1,26 @@
-package config
+package logging_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/stowage-dev/stowage/internal/config"
+	"github.com/stowage-dev/stowage/internal/platform/logging"
 )
 
 func TestLogLevels(t *testing.T) {
 	for text, want := range map[string]string{
 		"ERROR": "error", "": "error warn", "warn": "error warn", "INFO": "error warn info", "DEBUG": "error warn info debug", "TRACE": "error warn info debug trace",
 	} {
-		level, err := ParseLogLevel(text)
+		level, err := config.ParseLogLevel(text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, format := range []string{"json", "text"} {
 			var out bytes.Buffer
-			log := NewLogger(&out, level, format)
+			log := logging.New(&out, level, format)
 			log.Error(nil, "say-error")
 			log.Info("say-info")
 			log.V(1).Info("say-debug")
