@@ -62,9 +62,10 @@ grow() { # namespace, deployment, label
 }
 
 title "One pod on demand first, and of the others 20% there and 80% on spot nodes, by a policy (config/samples/spread-policy.yaml)"
-sed -n '/^spec:/,/^---/p' config/samples/spread-policy.yaml | sed '$d'
+sed -n '/^---/q; /^spec:/,$p' config/samples/spread-policy.yaml
 "$kubectl" apply -f config/samples/spread-policy.yaml >/dev/null
 grow default fleet type
+"$kubectl" wait spreadpolicy/tier-2 --for=jsonpath='{.status.workloads}'=1 --timeout=60s >/dev/null
 bin/stowage status --wait --timeout 1m
 
 title "The pool spot gets no more pods: its nodes are cordoned. After 10 s, the other pool takes the pods that wait"
