@@ -122,7 +122,7 @@ func TestOffline(t *testing.T) {
 	}
 }
 
-// Imports point one way: see docs/architecture.md.
+// Imports point one way: see docs/design/architecture.md.
 func TestImportRules(t *testing.T) {
 	packages := list(t, "../...")
 	if len(packages) < 30 {
