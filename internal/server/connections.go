@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -28,10 +29,11 @@ const keptIdle = 25
 // can keep an API server out:
 //
 //  1. the one that has made the server wait for longest, and for over justNow: it sends no request, or does not read its answer;
-//  2. of the client that has the most idle ones, the one that was used least recently. Go's transport, and so an API server, uses the
+//  2. of another client that has the most in the server's hands, if these are over a quarter of all, the one that has been there for longest;
+//     and if so many are of the newcomer's client, an idle one of that or the newcomer. No API server has so many reviews under way at once;
+//  3. of the client that has the most idle ones, the one that was used least recently. Go's transport, and so an API server, uses the
 //     most recently used one for its next request, so it does not meet the end of the one that is closed. Those of the newcomer's
 //     client come last: a client that opens connections may be using all others at this moment;
-//  3. of another client, with the most in the server's hands and over a quarter of all, the one that has been there for longest;
 //  4. the one that has been sending for longest. It takes a thousand newcomers a second until that is an honest one.
 //
 // So no connection is closed while its request is decided about, unless its client has over a quarter of all. A connection of a trusted client is
@@ -193,9 +195,9 @@ type rank struct {
 // The classes of [rank].
 const (
 	classFresh int64 = iota + 1
-	classHeavy
 	classOwnIdle
 	classIdle
+	classHeavy
 	classStalled
 )
 
@@ -212,7 +214,8 @@ func (c *connections) victim(newcomer string) (victim net.Conn) {
 	}
 	var highest rank
 	for conn, one := range c.open {
-		r, closes := c.rankOf(one, now.Sub(one.since), one.client == newcomer, counts[one.phase][one.client])
+		heavy := counts[answering][one.client] > int64(c.most/4)
+		r, closes := c.rankOf(one, now.Sub(one.since), one.client == newcomer, heavy, counts[one.phase][one.client])
 		if closes && (victim == nil || r.compare(highest) > 0) {
 			victim, highest = conn, r
 		}
@@ -221,22 +224,28 @@ func (c *connections) victim(newcomer string) (victim net.Conn) {
 }
 
 // rankOf says how soon a connection is closed that has been in its phase for some time, and whether it may be closed at all. Own
-// says that the newcomer is of the same client, and count is how many connections of that client are in the same phase.
-func (c *connections) rankOf(one *connection, age time.Duration, own bool, count int64) (r rank, closes bool) {
+// says that the newcomer is of the same client, heavy that over a quarter of all are of that client and being answered, and count is how many
+// connections of that client are in the same phase.
+func (c *connections) rankOf(one *connection, age time.Duration, own, heavy bool, count int64) (r rank, closes bool) {
 	r.age = int64(age)
 	switch {
 	case one.trusted:
 		return r, false
 	case one.phase == answering:
 		r.class, r.count = classHeavy, count
-		return r, !own && count > int64(c.most/4)
+		return r, !own && heavy
 	case one.phase == idle && own:
-		r.class = classOwnIdle
+		if r.class = classOwnIdle; heavy {
+			r.class, r.count = classHeavy, math.MaxInt64 // before the newcomer
+		}
 		return r, age >= justNow
 	case one.phase == idle:
 		r.class, r.count = classIdle, max(count, keptIdle)
 	case age > justNow:
 		r.class = classStalled
+	case own && heavy:
+		r.class = classHeavy
+		return r, one.phase == sending
 	default:
 		r.class = classFresh
 		return r, one.phase == sending

@@ -211,6 +211,8 @@ func TestVictim(t *testing.T) {
 		"one of a client that has most in hand":     {append(slices.Repeat([]open{{"a", answering, time.Second, false}, {"b", answering, time.Hour, false}}, 3), open{"a", answering, time.Minute, false}, open{"new", sending, 0, false}), 6},
 		"not one of who has few in hand":            {append(slices.Repeat([]open{{"a", answering, time.Hour, false}}, 2), open{"new", sending, 0, false}), 2},
 		"not the newcomer's, of that":               {append(slices.Repeat([]open{{"new", answering, time.Second, false}}, 6), open{"new", sending, 0, false}), 6},
+		"of who has most in hand, before idle ones": {append(slices.Repeat([]open{{"x", answering, time.Second, false}}, 6), open{"x", answering, time.Minute, false}, open{"b", idle, time.Hour, false}, open{"new", sending, 0, false}), 6},
+		"the newcomer, if its client has most":      {append(slices.Repeat([]open{{"new", answering, time.Second, false}}, 6), open{"b", idle, time.Hour, false}, open{"new", sending, 0, false}), 7},
 		"none, if all are being answered":           {[]open{{"a", answering, time.Hour, false}, {"b", idle, 0, true}}, -1},
 	}
 	for name, tc := range cases {

@@ -14,18 +14,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/stowage-dev/stowage/internal/admission"
-	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
 
 const metricsPath = "/metrics"
-
-// Requests for metrics that are authenticated, by second and at once. Each may cost the API server two reviews.
-const (
-	metricsRate  = 5
-	metricsBurst = 50
-)
 
 // addMetrics serves the metrics, and pages for support beside them. Without --metrics-auth everybody may read the metrics, and the
 // pages are for the pod itself alone. With it all are served over TLS, to clients that the API server knows and that may get the path.
@@ -43,10 +35,7 @@ func addMetrics(mgr ctrl.Manager, o *Options, c *certificate, clients kubernetes
 	if o.MetricsAuth {
 		secure = serveTLS(&o.Process, c)
 		readers := newReaders(clients.AuthenticationV1().TokenReviews(), clients.AuthorizationV1().SubjectAccessReviews(), clock.RealClock{}, mgr.GetLogger().WithName("metrics"))
-		limit := fair.NewLimiter[string](metricsRate, metricsBurst)
-		allow = func(path string, h http.Handler) http.Handler {
-			return limited(limit, clock.RealClock{}, readers.only(path, h))
-		}
+		allow = readers.only
 	}
 	all := map[string]http.Handler{metricsPath: promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})}
 	maps.Copy(all, pages)
@@ -55,17 +44,6 @@ func addMetrics(mgr ctrl.Manager, o *Options, c *certificate, clients kubernetes
 		mux.Handle(path, allow(path, h))
 	}
 	return servePlain(mgr, "metrics", o.MetricsAddress, secure, mux, maxTokenHeader, dropped)
-}
-
-// limited answers 429 to a client that asks too often.
-func limited(limit *fair.Limiter[string], clk clock.PassiveClock, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !limit.Allow(admission.ClientOf(r.RemoteAddr), clk.Now()) {
-			http.Error(w, "too many requests: ask again in a second", http.StatusTooManyRequests)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }
 
 // countPanics has panics of goroutines counted and logged; they do not end the process. Those of

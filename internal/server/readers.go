@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -16,6 +15,9 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/stowage-dev/stowage/internal/admission"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
 
 // For how long a reader is not asked for again, and how many of them are kept. Who loses the permission, or the account, may read for
@@ -28,6 +30,13 @@ const (
 	reviewTimeout = 5 * time.Second
 )
 
+// The rate at which the tokens of a client address are reviewed, in a second and at once. Each costs the API server up to two reviews. A reader
+// that is known costs none, and is not limited.
+const (
+	reviewRate  = 5
+	reviewBurst = 50
+)
+
 // readers lets requests through whose bearer token the API server knows (TokenReview), and whose user may get the path
 // (SubjectAccessReview). controller-runtime's filter does the same, and brings gRPC and OpenTelemetry along: a seventh of all packages of
 // the program.
@@ -35,6 +44,8 @@ type readers struct {
 	tokens authenticationclient.TokenReviewInterface
 	access authorizationclient.SubjectAccessReviewInterface
 	known  *cache.LRUExpireCache // verdicts, by reader
+	limit  *fair.Limiter[string] // of reviews, by client address
+	clock  clock.PassiveClock
 	log    logr.Logger
 }
 
@@ -45,11 +56,14 @@ type reader struct {
 }
 
 func newReaders(tokens authenticationclient.TokenReviewInterface, access authorizationclient.SubjectAccessReviewInterface, clk clock.PassiveClock, log logr.Logger) *readers {
-	return &readers{tokens: tokens, access: access, known: cache.NewLRUExpireCacheWithClock(mostReaders, clk), log: log}
+	return &readers{
+		tokens: tokens, access: access, known: cache.NewLRUExpireCacheWithClock(mostReaders, clk), limit: fair.NewLimiter[string](reviewRate, reviewBurst),
+		clock: clk, log: log,
+	}
 }
 
-// only wraps the handler of a path. Who does not show a valid token gets 401, who may not get the path 403, and all get 500 while the API
-// server does not answer.
+// only wraps the handler of a path. Who does not show a valid token gets 401, who may not get the path 403, whose address has too many
+// tokens reviewed 429, and all get 500 while the API server does not answer.
 func (a *readers) only(path string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -61,7 +75,7 @@ func (a *readers) only(path string, next http.Handler) http.Handler {
 			http.Error(w, "a bearer token is missing", http.StatusUnauthorized)
 			return
 		}
-		if v := a.judge(r.Context(), token, path); v.status != http.StatusOK {
+		if v := a.judge(r, token, path); v.status != http.StatusOK {
 			http.Error(w, v.text, v.status)
 			return
 		}
@@ -76,12 +90,15 @@ type verdict struct {
 }
 
 // judge returns the verdict about a token, and asks the API server if it has none.
-func (a *readers) judge(ctx context.Context, token, path string) verdict {
+func (a *readers) judge(r *http.Request, token, path string) verdict {
 	key := reader{sha256.Sum256([]byte(token)), path}
 	if known, ok := a.known.Get(key); ok {
 		return known.(verdict)
 	}
-	v := a.review(ctx, token, path)
+	if !a.limit.Allow(admission.ClientOf(r.RemoteAddr), a.clock.Now()) {
+		return verdict{http.StatusTooManyRequests, "too many requests: ask again in a second"}
+	}
+	v := a.review(r.Context(), token, path)
 	switch v.status {
 	case http.StatusOK:
 		a.known.Add(key, v, readerAge)
@@ -97,14 +114,12 @@ func (a *readers) review(ctx context.Context, token, path string) verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 	defer cancel()
 	t, err := a.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
-	if err == nil && !t.Status.Authenticated && t.Status.Error != "" {
-		err = errors.New(t.Status.Error)
-	}
 	if err != nil {
 		a.log.Error(err, "the token of a request for metrics is not reviewed", "path", path)
 		return verdict{http.StatusInternalServerError, "the API server does not say whose token this is"}
 	}
 	if !t.Status.Authenticated {
+		a.log.V(1).Info("the API server does not know the token of a request for metrics", "path", path, "error", t.Status.Error)
 		return verdict{http.StatusUnauthorized, "the API server does not know the token"}
 	}
 	user := t.Status.User

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -29,7 +30,7 @@ func (r *reviews) Create(_ context.Context, t *authenticationv1.TokenReview, _ m
 	t.Status.Authenticated = t.Spec.Token == "good" || t.Spec.Token == "stranger"
 	t.Status.User.Username = t.Spec.Token
 	if t.Spec.Token == "unlucky" {
-		t.Status.Error = "the authenticator did not answer"
+		t.Status.Error = "invalid bearer token" // as an API server says of each that it does not know
 	}
 	return t, r.fail
 }
@@ -62,7 +63,7 @@ func TestReaders(t *testing.T) {
 		{method: "GET", path: metricsPath, header: "Bearer ", want: http.StatusUnauthorized},
 		{method: "GET", path: metricsPath, header: "Bearer made-up", want: http.StatusUnauthorized, asked: true},
 		{method: "GET", path: metricsPath, header: "Bearer made-up", want: http.StatusUnauthorized, asked: true},
-		{method: "GET", path: metricsPath, header: "Bearer unlucky", want: http.StatusInternalServerError, asked: true},
+		{method: "GET", path: metricsPath, header: "Bearer unlucky", want: http.StatusUnauthorized, asked: true},
 		{method: "GET", path: metricsPath, header: "Bearer stranger", want: http.StatusForbidden, asked: true},
 		{method: "GET", path: metricsPath, header: "Bearer stranger", want: http.StatusForbidden},
 		{method: "GET", path: metricsPath, header: "Bearer stranger", after: refusedAge + time.Second, want: http.StatusForbidden, asked: true},
@@ -86,5 +87,43 @@ func TestReaders(t *testing.T) {
 		if asked := api.tokens > before; w.Code != tc.want || asked != tc.asked {
 			t.Errorf("%d. %s %s with %q: status %d, the API server is asked: %t; want %d and %t", i, tc.method, tc.path, tc.header, w.Code, asked, tc.want, tc.asked)
 		}
+	}
+}
+
+// A client that guesses tokens is refused before the API server is asked. A known reader and another client are not.
+func TestReviewsAreLimited(t *testing.T) {
+	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	api := &reviews{}
+	h := newReaders(api, accesses{}, clk, logr.Discard()).only(metricsPath, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	get := func(from, token string) int {
+		r := httptest.NewRequest(http.MethodGet, metricsPath, http.NoBody)
+		r.RemoteAddr = from
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	if code := get("10.0.0.7:1", "good"); code != http.StatusOK {
+		t.Fatalf("the reader got %d", code)
+	}
+	for i := range 1000 {
+		get("10.0.0.7:1", fmt.Sprint("guess-", i))
+	}
+	if api.tokens > reviewBurst {
+		t.Errorf("1000 requests at once cost %d reviews, want at most %d", api.tokens, reviewBurst)
+	}
+	for from, want := range map[string]map[string]int{
+		"10.0.0.7:2": {"guess": http.StatusTooManyRequests, "good": http.StatusOK},
+		"10.0.0.8:1": {"guess": http.StatusUnauthorized},
+	} {
+		for token, want := range want {
+			if code := get(from, token); code != want {
+				t.Errorf("%s got %d with %s, want %d", from, code, token, want)
+			}
+		}
+	}
+	clk.Step(10 * time.Second)
+	if code := get("10.0.0.7:1", "guess"); code != http.StatusUnauthorized {
+		t.Errorf("the client got %d after ten seconds", code)
 	}
 }
