@@ -47,7 +47,8 @@ const maxBodyBytes = 7 << 20
 const largeBodyTimeout = time.Second
 
 // Intake bounds what reviews cost together. It promises that
-//   - a review holds room only once its body, or the first 64 KiB of it, has arrived;
+//   - a review holds room only once its body, or the first 64 KiB of it, has arrived. Until then it has a buffer of that size: 130 MiB of all
+//     connections that the port takes;
 //   - no client address can take so much room that another one gets none;
 //   - large reviews never delay small ones;
 //   - reading a review and waiting for room take at most half the time that the API server waits.
@@ -100,6 +101,9 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	_ = deadlines.SetReadDeadline(end)
 
 	from := http.MaxBytesReader(w, r.Body, maxBodyBytes)
+	if r.ContentLength > 0 {
+		body.Grow(int(min(r.ContentLength, smallReview+1)) + bytes.MinRead) // once: a buffer that doubles takes up to three times as much
+	}
 	if _, err := body.ReadFrom(io.LimitReader(from, smallReview+1)); err != nil {
 		return held{}, unreadable(err)
 	}
