@@ -123,7 +123,7 @@ func TestPodsBeforeTheirPodDistributor(t *testing.T) {
 	for name, ready := range map[string]bool{"not ready": false, "ready": true} {
 		t.Run(name, func(t *testing.T) {
 			n := newTenant(t)
-			clock.Step(time.Hour)
+			clock.Step(time.Minute)
 			a, b := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4")
 			rs := n.replicaSet(t, 4, nil)
 			pods := []client.Object{}

@@ -225,6 +225,25 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 		must(t, n.Create(t.Context(), p))
 		n.Spreads(t, "selected", 10, strategyOfPolicy(t, policy.FromSpreadPolicy(p)))
 	})
+	t.Run("a SpreadPolicy, of a workload that has none evicted", func(t *testing.T) {
+		d := n.Deployment("kept", 10, map[string]string{stowage.RepairAnnotation: string(stowage.RepairAdopt)})
+		must(t, n.Create(t.Context(), d))
+		n.earlier(t, "kept", 10)
+		before, _ := n.uids(t, "kept")
+		must(t, n.Create(t.Context(), &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "kept"}, Spec: stowage.SpreadPolicySpec{
+			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "kept"}}, Pools: []stowage.PolicyPool{
+				{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: 100},
+				{Name: "default", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Weight: 1},
+			},
+		}}))
+		eventually(t, "the pods have seats where they run", func() (bool, error) {
+			_, unseated := n.uids(t, "kept")
+			return unseated == 0, nil
+		})
+		if after, _ := n.uids(t, "kept"); !slices.Equal(before, after) {
+			t.Error("pods were evicted")
+		}
+	})
 	t.Run("an annotation", func(t *testing.T) {
 		d := n.Deployment("annotated", 10, nil)
 		must(t, n.Create(t.Context(), d))
@@ -282,6 +301,30 @@ func TestFirstApply(t *testing.T) {
 			n.Spreads(t, "fleet", 6, strategyOfPolicy(t, policy.FromSpreadPolicy(&p)))
 		}
 	}
+}
+
+// A SpreadPolicy that comes when the pods of a young workload are at rest is exact soon. With the default times, the next look at every
+// workload would come too late: nobody evicts what is in use.
+func TestPolicyAfterPodsAtRest(t *testing.T) {
+	restoreFleet(t)
+	o := fleet
+	o.Args = slices.DeleteFunc(slices.Clone(o.Args), func(arg string) bool { return strings.HasPrefix(arg, "--repair-") })
+	must(t, cluster.StartStowage(t.Context(), o))
+	n := newTenant(t)
+	must(t, n.Create(t.Context(), n.Deployment("web", 10, nil)))
+	eventually(t, "the pods are at rest", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), "web")
+		young := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return time.Since(p.CreationTimestamp.Time) < 8*time.Second })
+		return len(pods) == 10 && !young, err
+	})
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}, Spec: stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "web"}}, Pools: []stowage.PolicyPool{
+			{Name: "default", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Base: 1},
+			{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1},
+		},
+	}}
+	must(t, n.Create(t.Context(), p))
+	n.Spreads(t, "web", 10, strategyOfPolicy(t, policy.FromSpreadPolicy(p)))
 }
 
 // earlier waits until a workload has all its pods, and a second has passed since: what comes now is later than they are.

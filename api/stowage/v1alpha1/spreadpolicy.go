@@ -121,8 +121,9 @@ type SpreadPolicySpec struct {
 	Enforcement versprei.Enforcement `json:"enforcement,omitempty"`
 
 	// Repair says what becomes of pods without a seat. Adopt gives a seat to those that run in one of the pools. Recreate also evicts
-	// pods that bypassed the webhook and run in no pool or wait. Off leaves all alone. Pods that were there before the policy are never
-	// evicted.
+	// pods that bypassed the webhook and run in no pool or wait. Off leaves all alone. Pods that were there before the policy are not
+	// evicted. Only where a workload was created at most 30 seconds before a SpreadPolicy, Adopt and Recreate also evict pods that nobody
+	// uses yet, of pools with too many and of none.
 	//
 	// +optional
 	// +kubebuilder:default=Adopt

@@ -74,7 +74,7 @@ func (c *Compiled) lower(setting func(key string) (string, bool)) {
 	case level > slices.Index(repairs, c.Repair):
 		c.Warnings = append(c.Warnings, fmt.Sprintf("%s is %s and is ignored: %s has repair %s, which a workload may only lower", stowage.RepairAnnotation, v, c.Source, c.Repair))
 	default:
-		c.Repair = repairs[level]
+		c.Repair, c.EvictEarly = repairs[level], false
 	}
 }
 

@@ -154,7 +154,7 @@ func CompilePolicy(s *SpreadPolicy) Compiled {
 		Origin: Origin{Source: s.String(), Policy: s, From: ledger.Source{UID: s.UID, Generation: s.Generation}},
 		Rules: Rules{
 			Preferred: s.Spec.Enforcement == versprei.EnforcementPreferred, Evict: s.Spec.Rebalance == versprei.RebalanceEvict,
-			Repair: cmp.Or(s.Spec.Repair, stowage.RepairAdopt),
+			Repair: cmp.Or(s.Spec.Repair, stowage.RepairAdopt), EvictEarly: s.Namespace != "",
 		},
 		Err: s.err,
 	}

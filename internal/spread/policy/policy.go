@@ -60,6 +60,8 @@ type Rules struct {
 	Carries []placement.Carry
 	Evict   bool // rebalance by eviction
 	Repair  stowage.Repair
+	// EvictEarly has pods go, though Repair is Adopt, that were created with their workload a moment before the source and that nobody uses.
+	EvictEarly bool
 }
 
 // TolerationsOf returns the tolerations that a pool gives to its pods.

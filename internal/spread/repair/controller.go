@@ -108,7 +108,9 @@ type run struct {
 	*Controller
 	since time.Time // when the term began
 	next  time.Time // when every workload is looked at again; only resync uses it
-	work  leader.Queue[ledger.Owner]
+	// followed says that SpreadPolicies are watched; only followSpreadPolicies uses it.
+	followed bool
+	work     leader.Queue[ledger.Owner]
 
 	// adoptions are the turns of workloads of policies.
 	adoptions *adoptions
@@ -168,7 +170,10 @@ func (c *Controller) Register(t *leader.Term) error {
 		}
 		t.Every(c.Timing.Resync, r.resync)
 		t.Every(c.Timing.Quiet, r.lookAtChanges)
-		t.Every(c.Timing.Quiet, r.lookAtPolicies)
+		t.Every(c.Timing.Quiet, func(ctx context.Context) {
+			r.followSpreadPolicies(t)
+			r.lookAtPolicies(ctx)
+		})
 		t.Every(time.Second, r.adopt)
 		t.Every(c.Timing.Quiet, r.tellHindrances)
 	})

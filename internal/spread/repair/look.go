@@ -164,7 +164,7 @@ func (r *run) look(ctx context.Context, t *turn) (_ *planner.State, _ []corev1.P
 		s.templateNode = t.workload.TemplateNode
 	}
 	s.state = &planner.State{
-		Layout: p.Layout, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, EvictEarly: p.Policy != nil && p.Policy.Namespace != "",
+		Layout: p.Layout, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, EvictEarly: p.EvictEarly,
 		Settled: scale.Current == scale.Replicas,
 		Keep:    owner.Kind == "Job", Reached: r.Seats.Pods().Reached(), Short: p.Short(),
 	}
@@ -226,13 +226,18 @@ func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// seeAge fills in whether a pod was created before its policy. That is of no account for a ClusterSpreadPolicy, which evicts nothing. Of a
-// SpreadPolicy or a ClusterSpreadPolicy, it notes the first pod that has its seat by it.
+// goEarlyFor is for how long after its policy a pod that was created before it may go because of that. One that is not ready later has been
+// in use, perhaps.
+const goEarlyFor = 2 * time.Minute
+
+// seeAge fills in whether a pod was created before its policy. Beside a SpreadPolicy that counts only for the pods of a workload that was
+// created with them, and a ClusterSpreadPolicy evicts nothing. Of both, it notes the first pod that has its seat by it.
 func (s *sight) seeAge(pod *corev1.Pod, view *planner.Pod) {
-	if s.policy.Policy == nil || s.policy.Policy.Namespace != "" {
-		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, s.since)
+	p := s.policy
+	if p.Policy == nil || p.EvictEarly && podstatus.CreatedBefore(p.WorkloadCreated(), s.since) {
+		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, s.since) && s.Time.Since(s.since) < goEarlyFor
 	}
-	if s.policy.Policy == nil {
+	if p.Policy == nil {
 		return
 	}
 	if first := s.first.IsZero() || view.Created.Before(s.first); first && view.Claimed && carries(pod, s.policy) {

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/podstatus"
@@ -44,6 +45,25 @@ func (r *run) watchPolicies(t *leader.Term) error {
 		},
 	})
 }
+
+// followSpreadPolicies notes the SpreadPolicies that are created, once the API server has their kind.
+func (r *run) followSpreadPolicies(t *leader.Term) {
+	if _, served := r.World.PoliciesSynced(); !served || r.followed {
+		return
+	}
+	err := t.Watch(r.Informers, &stowage.SpreadPolicy{}, toolscache.ResourceEventHandlerDetailedFuncs{AddFunc: func(obj any, _ bool) {
+		if p := obj.(*stowage.SpreadPolicy); r.Time.Since(p.CreationTimestamp.Time) < podstatus.PolicyGrace {
+			r.policyChanged(world.Object{Namespace: p.Namespace, Ref: world.Ref{APIVersion: stowage.GroupVersion.String(), Kind: spreadPolicyKind, Name: p.Name}})
+		}
+	}})
+	if err != nil {
+		r.Log.Error(err, "SpreadPolicies are not followed yet")
+		return
+	}
+	r.followed = true
+}
+
+const spreadPolicyKind = "SpreadPolicy"
 
 // rememberPolicies is how long it is remembered when a policy changed. A pod that waits longer is as any other.
 const rememberPolicies = 10 * time.Minute
@@ -87,6 +107,10 @@ func (r *run) lookAtPolicies(ctx context.Context) {
 	}
 	r.mu.Unlock()
 	for _, t := range due {
+		if t.Kind == spreadPolicyKind {
+			r.lookAtYoung(ctx, t.Namespace)
+			continue
+		}
 		owners, err := r.Seats.Pods().OwnersUnder(ctx, r.World, t)
 		if err != nil {
 			r.Log.Error(err, "the workloads of a policy are not known; the next resync finds them", "namespace", t.Namespace, "kind", t.Kind, "name", t.Name)
@@ -101,6 +125,20 @@ func (r *run) lookAtPolicies(ctx context.Context) {
 			if w.Current != 0 {
 				r.work.AddUnlessFailing(seats.OwnerOf(w))
 			}
+		}
+	}
+}
+
+// lookAtYoung has the workloads of a namespace reconciled that are so young that a SpreadPolicy may have come a moment after them.
+func (r *run) lookAtYoung(ctx context.Context, namespace string) {
+	workloads, err := r.World.PodOwnersIn(ctx, namespace)
+	if err != nil {
+		r.Log.Error(err, "the workloads of a SpreadPolicy are not known; the next resync finds them", "namespace", namespace)
+		return
+	}
+	for _, w := range workloads {
+		if w.Current > 0 && r.Time.Since(w.Created) < goEarlyFor {
+			r.work.AddUnlessFailing(seats.OwnerOf(w))
 		}
 	}
 }
