@@ -128,6 +128,9 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	return room, nil
 }
 
+// RoomWaiter is a body that is told when its review begins and ends to wait for room.
+type RoomWaiter interface{ WaitsForRoom(waits bool) }
+
 // take takes room for n bytes of a client, and waits for it until end.
 func (in *Intake) take(ctx context.Context, end time.Time, room *fair.Pool[string], r *http.Request, n int64) (held, error) {
 	client := ClientOf(r.RemoteAddr)
@@ -136,6 +139,10 @@ func (in *Intake) take(ctx context.Context, end time.Time, room *fair.Pool[strin
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(end.Sub(in.clock.Now()), waitForRoom))
 	defer cancel()
+	if body, ok := r.Body.(RoomWaiter); ok {
+		body.WaitsForRoom(true)
+		defer body.WaitsForRoom(false)
+	}
 	if room.Acquire(ctx, client, n) != nil {
 		return held{}, &httpError{http.StatusServiceUnavailable, fmt.Errorf("this review of %d bytes waited for room in vain, because others have taken it", n)}
 	}

@@ -29,12 +29,14 @@ const keptIdle = 25
 // can keep an API server out:
 //
 //  1. the one that has made the server wait for longest, and for over justNow: it sends no request, or does not read its answer;
-//  2. of another client that has the most in the server's hands, if these are over a quarter of all, the one that has been there for longest;
+//  2. of the client that has the most which wait for room for their review, the one that has waited for longest. Room is divided fairly, so such
+//     a client has asked for more than its share;
+//  3. of another client that has the most in the server's hands, if these are over a quarter of all, the one that has been there for longest;
 //     and if so many are of the newcomer's client, an idle one of that or the newcomer. No API server has so many reviews under way at once;
-//  3. of the client that has the most idle ones, the one that was used least recently. Go's transport, and so an API server, uses the
+//  4. of the client that has the most idle ones, the one that was used least recently. Go's transport, and so an API server, uses the
 //     most recently used one for its next request, so it does not meet the end of the one that is closed. Those of the newcomer's
 //     client come last: a client that opens connections may be using all others at this moment;
-//  4. the one that has been sending for longest. It takes a thousand newcomers a second until that is an honest one.
+//  5. the one that has been sending for longest. It takes a thousand newcomers a second until that is an honest one.
 //
 // So no connection is closed while its request is decided about, unless its client has over a quarter of all. A connection of a trusted client is
 // never closed after its first request. Before it
@@ -61,10 +63,11 @@ type connection struct {
 type phase int
 
 // A connection begins to send. It is sending while the server waits for a part of its request, and reading while its answer is written.
-// In between, the server has it in its hands: it is answering.
+// In between, the server has it in its hands: it is answering, or waiting while its review has no room yet.
 const (
 	sending phase = iota
 	answering
+	waiting
 	reading
 	idle
 )
@@ -114,6 +117,15 @@ func (b *body) Read(p []byte) (n int, err error) {
 	n, err = b.ReadCloser.Read(p)
 	b.ended = b.ended || errors.Is(err, io.EOF)
 	return n, err
+}
+
+// WaitsForRoom implements [admission.RoomWaiter].
+func (b *body) WaitsForRoom(waits bool) {
+	phase := answering
+	if waits {
+		phase = waiting
+	}
+	b.c.enters(b.conn, phase)
 }
 
 // writer tells when an answer is written.
@@ -198,6 +210,7 @@ const (
 	classOwnIdle
 	classIdle
 	classHeavy
+	classWaiting
 	classStalled
 )
 
@@ -208,7 +221,7 @@ func (r rank) compare(o rank) int {
 // victim is the connection to close for one of a client.
 func (c *connections) victim(newcomer string) (victim net.Conn) {
 	now := c.clock.Now()
-	counts := [...]map[string]int64{sending: {}, answering: {}, reading: {}, idle: {}} // by phase and client
+	counts := [...]map[string]int64{sending: {}, answering: {}, waiting: {}, reading: {}, idle: {}} // by phase and client
 	for _, one := range c.open {
 		counts[one.phase][one.client]++
 	}
@@ -234,6 +247,8 @@ func (c *connections) rankOf(one *connection, age time.Duration, own, heavy bool
 	case one.phase == answering:
 		r.class, r.count = classHeavy, count
 		return r, !own && heavy
+	case one.phase == waiting:
+		r.class, r.count = classWaiting, count
 	case one.phase == idle && own:
 		if r.class = classOwnIdle; heavy {
 			r.class, r.count = classHeavy, math.MaxInt64 // before the newcomer

@@ -213,6 +213,7 @@ func TestVictim(t *testing.T) {
 		"not the newcomer's, of that":               {append(slices.Repeat([]open{{"new", answering, time.Second, false}}, 6), open{"new", sending, 0, false}), 6},
 		"of who has most in hand, before idle ones": {append(slices.Repeat([]open{{"x", answering, time.Second, false}}, 6), open{"x", answering, time.Minute, false}, open{"b", idle, time.Hour, false}, open{"new", sending, 0, false}), 6},
 		"the newcomer, if its client has most":      {append(slices.Repeat([]open{{"new", answering, time.Second, false}}, 6), open{"b", idle, time.Hour, false}, open{"new", sending, 0, false}), 7},
+		"of who waits for most room":                {append(slices.Repeat([]open{{"x", waiting, time.Second, false}, {"new", waiting, time.Hour, false}}, 2), open{"x", waiting, time.Minute, false}, open{"b", idle, time.Hour, false}, open{"new", sending, 0, false}), 4},
 		"none, if all are being answered":           {[]open{{"a", answering, time.Hour, false}, {"b", idle, 0, true}}, -1},
 	}
 	for name, tc := range cases {
