@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -27,6 +28,7 @@ import (
 	flex "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -478,6 +480,9 @@ func TestPolicyComesToRunningWorkloads(t *testing.T) {
 			}
 		}
 	}
+	for _, d := range deployments {
+		n.settled(t, d)
+	}
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}}
 	p.Spec = stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: poolsOf(1, 50, 50), Repair: stowage.RepairRecreate}
 	must(t, n.Create(t.Context(), p))
@@ -823,6 +828,7 @@ func TestPolicyComesToWaitingPods(t *testing.T) {
 		d.Spec.Template.Spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=300")
 		must(t, n.Create(t.Context(), d))
 		eventually(t, "the pods of "+app+" wait", func() (bool, error) { return n.Waiting(t, app, "") == 5, nil })
+		n.settled(t, d)
 		p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: app}, Spec: stowage.SpreadPolicySpec{
 			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": versprei.LabelValue(app)}},
 		}}
@@ -953,4 +959,12 @@ func TestKeepPolicySample(t *testing.T) {
 	must(t, platform.Create(t.Context(), own, client.DryRunAll))
 	must(t, n.Create(t.Context(), n.Deployment("plain", 1, nil)))
 	n.Ready(t, "plain", 1)
+}
+
+// settled waits until a workload is so old that a SpreadPolicy evicts none of its pods for having come a moment before it.
+func (n *tenant) settled(t *testing.T, d *appsv1.Deployment) {
+	t.Helper()
+	must(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*podstatus.PolicyGrace, true, func(context.Context) (bool, error) {
+		return time.Since(d.CreationTimestamp.Time) > podstatus.PolicyGrace+time.Second, nil
+	}))
 }
