@@ -11,7 +11,7 @@ import (
 )
 
 // clusterCommands say that they are left out. With the build tag offline, the program has only the commands that need no API server, and
-// a quarter of the packages to compile.
+// half of the packages to compile.
 func clusterCommands(Streams) (out []*cobra.Command) {
 	for _, name := range []string{"serve", "status", "impact", "explain", "check", "ungate"} {
 		out = append(out, &cobra.Command{

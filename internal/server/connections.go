@@ -29,8 +29,8 @@ const keptIdle = 25
 // can keep an API server out:
 //
 //  1. the one that has made the server wait for longest, and for over justNow: it sends no request, or does not read its answer;
-//  2. of the client that has the most which wait for room for their review, the one that has waited for longest. Room is divided fairly, so such
-//     a client has asked for more than its share;
+//  2. of the client that has the most which wait for room for their review, the one that has waited for longest. Room is divided fairly,
+//     so such a client has asked for more than its share;
 //  3. of another client that has the most in the server's hands, if these are over a quarter of all, the one that has been there for longest;
 //     and if so many are of the newcomer's client, an idle one of that or the newcomer. No API server has so many reviews under way at once;
 //  4. of the client that has the most idle ones, the one that was used least recently. Go's transport, and so an API server, uses the
@@ -38,9 +38,9 @@ const keptIdle = 25
 //     client come last: a client that opens connections may be using all others at this moment;
 //  5. the one that has been sending for longest. It takes a thousand newcomers a second until that is an honest one.
 //
-// So no connection is closed while its request is decided about, unless its client has over a quarter of all. A connection of a trusted client is
-// never closed after its first request. Before it
-// comes to that, from three quarters on, each answer asks its client not to use the connection again, so that few are idle.
+// So no connection is closed while its request is decided about, unless its client has over a quarter of all. A connection of a trusted
+// client is never closed after its first request. Once three quarters of the connections that may be open are, each answer asks its
+// client not to use the connection again, so that few are idle.
 type connections struct {
 	most    int
 	dropped prometheus.Counter
@@ -236,9 +236,9 @@ func (c *connections) victim(newcomer string) (victim net.Conn) {
 	return victim
 }
 
-// rankOf says how soon a connection is closed that has been in its phase for some time, and whether it may be closed at all. Own
-// says that the newcomer is of the same client, heavy that over a quarter of all are of that client and being answered, and count is how many
-// connections of that client are in the same phase.
+// rankOf says how soon a connection is closed that has been in its phase for some time, and whether it may be closed at all. Own says
+// that the newcomer is of the same client, heavy that over a quarter of all are of that client and being answered, and count is how
+// many connections of that client are in the same phase.
 func (c *connections) rankOf(one *connection, age time.Duration, own, heavy bool, count int64) (r rank, closes bool) {
 	r.age = int64(age)
 	switch {

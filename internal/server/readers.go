@@ -21,7 +21,8 @@ import (
 )
 
 // For how long a reader is not asked for again, and how many of them are kept. Who loses the permission, or the account, may read for
-// readerAge, and who gets the permission waits for refusedAge at most. Tokens that the API server does not know are not kept: anybody can invent them.
+// readerAge, and who gets the permission waits for refusedAge at most. Tokens that the API server does not know are not kept: anybody can
+// invent them.
 const (
 	readerAge   = time.Minute
 	refusedAge  = 10 * time.Second
@@ -30,8 +31,8 @@ const (
 	reviewTimeout = 5 * time.Second
 )
 
-// The rate at which the tokens of a client address are reviewed, in a second and at once. Each costs the API server up to two reviews. A reader
-// that is known costs none, and is not limited.
+// The rate at which the tokens of a client address are reviewed, in a second and at once. Each costs the API server up to two reviews. A
+// reader that is known costs none, and is not limited.
 const (
 	reviewRate  = 5
 	reviewBurst = 50

@@ -216,13 +216,7 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 		d := n.Deployment("selected", 10, nil)
 		must(t, n.Create(t.Context(), d))
 		n.earlier(t, "selected", 10)
-		p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}, Spec: stowage.SpreadPolicySpec{
-			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "selected"}}, Pools: []stowage.PolicyPool{
-				{Name: "default", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Weight: 80},
-				{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20},
-			},
-		}}
-		must(t, n.Create(t.Context(), p))
+		p := n.lateSpreadPolicy(t, "selected", poolsOf(0, 80, 20))
 		n.Spreads(t, "selected", 10, strategyOfPolicy(t, policy.FromSpreadPolicy(p)))
 	})
 	t.Run("a SpreadPolicy, of a workload that has none evicted", func(t *testing.T) {
@@ -230,12 +224,7 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 		must(t, n.Create(t.Context(), d))
 		n.earlier(t, "kept", 10)
 		before, _ := n.uids(t, "kept")
-		must(t, n.Create(t.Context(), &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "kept"}, Spec: stowage.SpreadPolicySpec{
-			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "kept"}}, Pools: []stowage.PolicyPool{
-				{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: 100},
-				{Name: "default", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Weight: 1},
-			},
-		}}))
+		n.lateSpreadPolicy(t, "kept", poolsOf(0, 1, 100))
 		eventually(t, "the pods have seats where they run", func() (bool, error) {
 			_, unseated := n.uids(t, "kept")
 			return unseated == 0, nil
@@ -317,14 +306,18 @@ func TestPolicyAfterPodsAtRest(t *testing.T) {
 		young := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return time.Since(p.CreationTimestamp.Time) < 8*time.Second })
 		return len(pods) == 10 && !young, err
 	})
-	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}, Spec: stowage.SpreadPolicySpec{
-		Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "web"}}, Pools: []stowage.PolicyPool{
-			{Name: "default", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Base: 1},
-			{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1},
-		},
+	p := n.lateSpreadPolicy(t, "web", poolsOf(1, 0, 1))
+	n.Spreads(t, "web", 10, strategyOfPolicy(t, policy.FromSpreadPolicy(p)))
+}
+
+// lateSpreadPolicy creates a SpreadPolicy for the pods of an app.
+func (n *tenant) lateSpreadPolicy(t *testing.T, app string, pools []stowage.PolicyPool) *stowage.SpreadPolicy {
+	t.Helper()
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late-" + app}, Spec: stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": versprei.LabelValue(app)}}, Pools: pools,
 	}}
 	must(t, n.Create(t.Context(), p))
-	n.Spreads(t, "web", 10, strategyOfPolicy(t, policy.FromSpreadPolicy(p)))
+	return p
 }
 
 // earlier waits until a workload has all its pods, and a second has passed since: what comes now is later than they are.

@@ -17,9 +17,6 @@ func describe(root ast.Node, source []byte) string {
 			continue
 		}
 		text := plain(p, source)
-		if strings.HasPrefix(text, "Audience: ") {
-			_, text, _ = strings.Cut(text, ". ")
-		}
 		if text == "" {
 			continue
 		}

@@ -99,7 +99,7 @@ func TestPage(t *testing.T) {
 		"links alone":             {"[two](two/README.md) · [other](https://example.com)\n", `<p class="buttons"><a href="two/index.html">`},
 		"one link":                {"[two](two/README.md)\n", `<p><a href="two/index.html">`},
 		"links in a sentence":     {"[two](two/README.md) and [other](https://example.com)\n", `<p><a href="two/index.html">`},
-		"what the page is about":  {"*Audience: all.* It is short. And clear.\n", `<meta name="description" content="It is short. And clear.">`},
+		"what the page is about":  {"It is *short*. And clear.\n", `<meta name="description" content="It is short. And clear.">`},
 		"after links and a table": {"[a](two/README.md) [b](two/README.md)\n\n| a |\n| - |\n| 1 |\n\nA text.\n", `<meta name="description" content="A text.">`},
 		"a long text":             {strings.Repeat("One sentence of words. ", 20) + "\n", `content="` + strings.TrimSpace(strings.Repeat("One sentence of words. ", 6)) + `">`},
 		"a long sentence":         {strings.Repeat("word ", 100) + "\n", `word …">`},
