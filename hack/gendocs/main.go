@@ -44,6 +44,9 @@ func write(root string) error {
 		if err := writeReasons(w); err != nil {
 			return err
 		}
+		if err := writeEvents(w, filepath.Join(root, "api", "stowage", "v1alpha1", "reasons.go")); err != nil {
+			return err
+		}
 		return writeAlerts(w, filepath.Join(root, "config", "monitoring", "rules.yaml"))
 	}
 	permissions := func(w io.Writer) error { return writePermissions(w, filepath.Join(root, "config")) }

@@ -2,8 +2,13 @@ package main
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -36,6 +41,36 @@ object, the message, and the remedy.
 	return nil
 }
 
+// writeEvents writes what each event means: the comments of the constants in the file at path.
+func writeEvents(w io.Writer, path string) error {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(w, "\n# Events\n\n`kubectl get events -A --field-selector reportingComponent=stowage` lists them.\n")
+	for _, decl := range file.Decls {
+		group, ok := decl.(*ast.GenDecl)
+		if !ok || group.Tok != token.CONST || !strings.HasPrefix(group.Doc.Text(), "The reasons of events about ") {
+			continue
+		}
+		about := strings.Join(strings.Fields(strings.TrimPrefix(group.Doc.Text(), "The reasons of events about ")), " ")
+		fmt.Fprintf(w, "\n%s%s\n\n| event | meaning |\n| --- | --- |\n", strings.ToUpper(about[:1]), about[1:])
+		for _, spec := range group.Specs {
+			reason := spec.(*ast.ValueSpec)
+			name, err := strconv.Unquote(reason.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				return err
+			}
+			_, meaning, ok := strings.Cut(strings.Join(strings.Fields(reason.Doc.Text()), " "), ": ")
+			if !ok {
+				return fmt.Errorf("%s: the comment of %s does not say what it means", path, reason.Names[0])
+			}
+			fmt.Fprintf(w, "| `%s` | %s |\n", name, strings.TrimSuffix(meaning, "."))
+		}
+	}
+	return nil
+}
+
 // writeAlerts writes what each alert of config/monitoring means. Their runbook_url leads to these sections.
 func writeAlerts(w io.Writer, path string) error {
 	data, err := os.ReadFile(path)
@@ -47,6 +82,7 @@ func writeAlerts(w io.Writer, path string) error {
 			Rules []struct {
 				Alert       string            `json:"alert"`
 				Expr        string            `json:"expr"`
+				Labels      map[string]string `json:"labels"`
 				Annotations map[string]string `json:"annotations"`
 			} `json:"rules"`
 		} `json:"groups"`
@@ -58,7 +94,7 @@ func writeAlerts(w io.Writer, path string) error {
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
 			if rule.Alert != "" {
-				fmt.Fprintf(w, "\n## %s\n\n%s\n\n    %s\n", rule.Alert, rule.Annotations["description"], rule.Expr)
+				fmt.Fprintf(w, "\n## %s\n\nSeverity %s. %s\n\n    %s\n", rule.Alert, rule.Labels["severity"], rule.Annotations["description"], rule.Expr)
 			}
 		}
 	}
