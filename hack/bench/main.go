@@ -216,7 +216,7 @@ func (b *bench) prepare(ctx context.Context, repo, dir string) error {
 	}
 	if err := b.StartStowage(ctx, controlplane.StowageOptions{
 		Binary: b.binary, Replicas: b.options.replicas, Controllers: b.options.controllers, Args: b.options.stowageArgs(), Env: []string{"LOG_LEVEL="},
-		Profiles: b.options.profiles != "", HealthInterval: healthInterval,
+		Pods: b.options.service != "", Profiles: b.options.profiles != "", HealthInterval: healthInterval,
 	}); err != nil {
 		return err
 	}
@@ -328,9 +328,12 @@ func (b *bench) startFloor(ctx context.Context, dir string) (*admissionregistrat
 		addrs = append(addrs, addr)
 	}
 	if b.options.service != "" {
+		if b.options.service == affinity {
+			addrs = addrs[:1]
+		}
 		return &admissionregistrationv1.WebhookClientConfig{
 			Service: &admissionregistrationv1.ServiceReference{Namespace: controlplane.StowageNamespace, Name: floorService}, CABundle: ca,
-		}, b.serve(ctx, floorService, addrs)
+		}, b.Serve(ctx, floorService, addrs, nil)
 	}
 	port, err := controlplane.Balance(ctx, addrs...)
 	if err != nil {

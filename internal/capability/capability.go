@@ -39,6 +39,9 @@ type Host struct {
 	// Informers is what Cached reads, which is shared by all.
 	Informers crcache.Cache
 
+	// Siblings sends requests to other replicas of the webhook. It is nil where the process is none.
+	Siblings Siblings
+
 	World   *worldcache.Cache
 	Scope   *scope.Scope
 	Evictor *evict.Evictor
@@ -52,6 +55,13 @@ type Host struct {
 	Metrics   *metrics.Set
 }
 
+// Siblings are the other replicas of the webhook.
+type Siblings interface {
+	// Send returns the answer to a POST to a replica, and no more than so many bytes of it. It returns an error if nobody knows such a
+	// replica, or if the status is not 200.
+	Send(ctx context.Context, replica, path string, header http.Header, body []byte, most int64) ([]byte, error)
+}
+
 // Capability is what a capability brings to a process.
 type Capability struct {
 	// Feature decides about pods that are created.
@@ -63,4 +73,6 @@ type Capability struct {
 	Checks map[string]healthz.Checker
 	// Debug are pages beside the metrics, by path. They show what only administrators may see.
 	Debug map[string]http.Handler
+	// Siblings are pages of the webhook's port for its other replicas, by path. Each refuses whoever is none.
+	Siblings map[string]http.Handler
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
@@ -57,6 +58,7 @@ type process struct {
 	policies    *worldcache.WatchedPolicies
 	mgr         ctrl.Manager
 	clients     *clients
+	endpoints   toolscache.SharedIndexInformer // of the webhook's Service
 	recorder    events.Recorder
 	rights      *rights
 }
@@ -85,6 +87,7 @@ func newProcess(ctx context.Context, reloader *Reloader, env Environment) (*proc
 	if p.clients, err = newClients(p.mgr); err != nil {
 		return nil, err
 	}
+	p.endpoints = newEndpoints(p.clients.set, reloader.Options.Namespace)
 	p.recorder = events.Recorder{EventRecorder: p.mgr.GetEventRecorder("stowage")}
 	if err := p.certificate.add(p.mgr, p.ready, set); err != nil {
 		return nil, err

@@ -119,8 +119,7 @@ func anotherReady(slices []any, pod string) bool {
 }
 
 // addReach adds the check that the API server answers the replica in a pod.
-func addReach(mgr ctrl.Manager, clients kubernetes.Interface, c *contact, namespace, pod string, ready *readiness) error {
-	endpoints := newEndpoints(clients, namespace)
+func addReach(mgr ctrl.Manager, endpoints toolscache.SharedIndexInformer, c *contact, pod string, ready *readiness) error {
 	ready.add(reachCheck, func(*http.Request) error {
 		if d := c.silence(); d >= maxSilence && anotherReady(endpoints.GetStore().List(), pod) {
 			return fmt.Errorf("the API server has not answered for %s", d.Round(time.Second))

@@ -111,7 +111,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		return err
 	}
 	if p.Admits() {
-		if err := p.addWebhook(pipeline.New(host.Scope, c.features...), c.check, host.Replica); err != nil {
+		if err := p.addWebhook(pipeline.New(host.Scope, c.features...), c, host.Replica); err != nil {
 			return err
 		}
 	}
@@ -156,12 +156,16 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	if err := p.mgr.Add(withoutElection(p.pulse.Run)); err != nil {
 		return nil, err
 	}
-	return &capability.Host{
+	host := &capability.Host{
 		Namespace: p.Namespace, Registration: Registration, Replica: leader.Identity(p.env.Lookup), Admits: p.Admits(), Controls: p.Controls(), Nodes: on.Nodes(),
 		Cached: p.mgr.GetClient(), Uncached: p.clients.uncached, Once: p.clients.once, Clientset: p.clients.set, Informers: p.mgr.GetCache(),
 		World: reader, Scope: scopes, Evictor: evict.New(p.clients.uncached, p.env.Clock, p.EvictionRate, p.set),
 		Clock: p.env.Clock, Time: cmp.Or[clock.PassiveClock](p.env.Time, p.apiTime), Unsettled: p.pulse.Unsettled, Log: p.log, Events: p.recorder, Metrics: p.set,
-	}, nil
+	}
+	if p.Admits() {
+		host.Siblings = newSiblings(p.endpoints.GetStore(), p.certificate.get)
+	}
+	return host, nil
 }
 
 // capabilities are what the capabilities bring to a process, together.
@@ -171,6 +175,7 @@ type capabilities struct {
 	runs        []func(ctx context.Context) error
 	checks      map[string]healthz.Checker
 	debug       map[string]http.Handler
+	siblings    map[string]http.Handler
 
 	exclude func(namespaces []string) // from strategies
 	check   func(context.Context, feature.Written) ([]string, error)
@@ -182,13 +187,14 @@ func (c *capabilities) add(one *capability.Capability) {
 	c.features, c.controllers, c.runs = append(c.features, one.Feature), append(c.controllers, one.Controllers...), append(c.runs, one.Runs...)
 	maps.Copy(c.checks, one.Checks)
 	maps.Copy(c.debug, one.Debug)
+	maps.Copy(c.siblings, one.Siblings)
 }
 
 // newCapabilities makes the capabilities that are on. Sizing comes before the peer pods, which keep a record of what they removed; the
 // sizes of a second pass are fresher than that record.
 func (p *process) newCapabilities(ctx context.Context, host *capability.Host) (*capabilities, error) {
 	all := &capabilities{
-		checks: map[string]healthz.Checker{}, debug: map[string]http.Handler{}, exclude: func([]string) {},
+		checks: map[string]healthz.Checker{}, debug: map[string]http.Handler{}, siblings: map[string]http.Handler{}, exclude: func([]string) {},
 		check: func(context.Context, feature.Written) ([]string, error) { return nil, nil },
 	}
 	if p.Spread.Feature.Enabled {
@@ -243,14 +249,17 @@ func (p *process) addLeader(leaving context.Context, controllers []leader.Contro
 }
 
 // addWebhook has the manager serve the webhook's port, with its handlers and its checks.
-func (p *process) addWebhook(pipeline *pipeline.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string) error {
+func (p *process) addWebhook(pipeline *pipeline.Pipeline, c *capabilities, replica string) error {
 	port, err := newWebhookPort(&p.Options, p.certificate, p.dropped)
 	if err != nil {
 		return err
 	}
-	p.addHandlers(port, pipeline, check, replica)
+	p.addHandlers(port, pipeline, c.check, replica)
+	for path, h := range c.siblings {
+		port.Register(path, closeWhen(p.ready.leaves, h))
+	}
 	pod, _ := p.env.Lookup("POD_NAME")
-	if err := addReach(p.mgr, p.clients.set, p.contact, p.Namespace, pod, p.ready); err != nil {
+	if err := addReach(p.mgr, p.endpoints, p.contact, pod, p.ready); err != nil {
 		return err
 	}
 	if err := p.mgr.Add(port); err != nil {

@@ -29,6 +29,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
+	"github.com/stowage-dev/stowage/internal/spread/relay"
 	"github.com/stowage-dev/stowage/internal/spread/repair"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -72,10 +73,14 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	if err != nil {
 		return nil, fmt.Errorf("the key that signs seats: %w", err)
 	}
-	service := seats.New(seats.Options{
+	options := seats.Options{
 		API: &seats.Store{Client: h.Once}, Key: key, Writer: h.Replica, Clock: h.Clock, Asker: h.World.Asker,
 		Log: h.Log.WithName("seats"), Metrics: seats.NewMetrics(h.Metrics),
-	})
+	}
+	if h.Siblings != nil {
+		options.Relay = relay.NewClient(h.Siblings, key, h.Clock)
+	}
+	service := seats.New(options)
 	seats.AddLag(h.Metrics, service.Lag)
 
 	// 2. Which workload has which strategy.
@@ -104,9 +109,10 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	c := &Capability{
 		seats: service, policies: policies, nodes: decides.Nodes,
 		Capability: capability.Capability{
-			Feature: decides,
-			Debug:   map[string]http.Handler{"/debug/seats": service},
-			Runs:    []func(context.Context) error{follow, h.World.ReadSpecs},
+			Feature:  decides,
+			Debug:    map[string]http.Handler{"/debug/seats": service},
+			Siblings: map[string]http.Handler{relay.Path: relay.Handler(key, service)},
+			Runs:     []func(context.Context) error{follow, h.World.ReadSpecs},
 		},
 	}
 	follower := &seats.Follower{Seats: service, Pods: h.Clientset.CoreV1().RESTClient(), Informers: h.Informers}

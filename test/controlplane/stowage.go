@@ -54,6 +54,8 @@ type StowageOptions struct {
 	// Args and Env are added to each process's.
 	Args []string
 	Env  []string
+	// Pods gives each replica a Pod object that nobody runs, so that the endpoints of a Service can name the replica.
+	Pods bool
 	// Profiles has each process serve its profiles.
 	Profiles bool
 	// HealthInterval is how often the balancer asks a replica whether it is ready, or 0 for five times a second.
@@ -73,11 +75,12 @@ type Replica struct {
 	WebhookAddr string
 	// Log is its log file.
 	Log string
+	// Name is that of its process, and of its Pod object if it has one.
+	Name string
 
 	args    []string
 	env     []string
 	binary  string
-	name    string
 	process *process
 }
 
@@ -317,6 +320,13 @@ func (c *Cluster) newReplica(ctx context.Context, serial int, runs part, o Stowa
 		return nil, fmt.Errorf("credentials for Stowage: %w", err)
 	}
 	name := fmt.Sprintf("stowage-%d", serial)
+	env := o.Env
+	if o.Pods {
+		env = append(slices.Clone(env), "POD_NAME="+name)
+		if err := c.Client.Create(ctx, podOf(name)); err != nil {
+			return nil, err
+		}
+	}
 	args := []string{"serve"}
 	if runs != "" {
 		args = append(args, "--"+string(runs))
@@ -333,8 +343,8 @@ func (c *Cluster) newReplica(ctx context.Context, serial int, runs part, o Stowa
 		HealthURL:   "http://" + loopback(ports[2]),
 		Log:         filepath.Join(c.Logs, name+".log"),
 		binary:      o.Binary,
-		name:        name,
-		env:         o.Env,
+		Name:        name,
+		env:         env,
 		args: slices.Concat(args, []string{
 			"--kubeconfig=" + kubeconfig,
 			"--namespace=" + StowageNamespace,
@@ -348,8 +358,23 @@ func (c *Cluster) newReplica(ctx context.Context, serial int, runs part, o Stowa
 	}, nil
 }
 
+// podOf is the Pod object of a replica. It has a scheduler that there is not.
+func podOf(replica string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: StowageNamespace, Name: replica},
+		Spec: corev1.PodSpec{
+			SchedulerName:   "nobody",
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Containers: []corev1.Container{{
+				Name: "stowage", Image: "none",
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+			}},
+		},
+	}
+}
+
 func (r *Replica) start(logs string) (err error) {
-	p, err := start(r.name, logs, r.binary, r.args, r.env...)
+	p, err := start(r.Name, logs, r.binary, r.args, r.env...)
 	if err == nil {
 		r.process = p
 	}
@@ -365,7 +390,7 @@ func (f *stowageFleet) backends() []*backend {
 }
 
 func (c *Cluster) awaitReplica(ctx context.Context, r *Replica) error {
-	return c.await(ctx, r.name, r.process, func(ctx context.Context) (bool, error) {
+	return c.await(ctx, r.Name, r.process, func(ctx context.Context) (bool, error) {
 		return httpReady(ctx, r.HealthURL+"/readyz"), nil
 	})
 }

@@ -266,8 +266,8 @@ type lock struct {
 	last    []byte // the record as it was read last
 }
 
-// podOf returns the name of a holder's pod, or "" if the holder does not name one.
-func podOf(holder string) string {
+// PodOf returns the name of a holder's pod, or "" if the holder does not name one.
+func PodOf(holder string) string {
 	pod, named := strings.CutPrefix(holder, podPrefix)
 	if i := strings.LastIndexByte(pod, '_'); named && i > 0 {
 		return pod[:i]
@@ -284,7 +284,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	// Only a holder that has not renewed since the last look is worth a request.
 	same := bytes.Equal(raw, l.last)
 	l.last = raw
-	if pod := podOf(record.HolderIdentity); same && pod != "" && record.HolderIdentity != l.Identity() && l.podGone(ctx, pod) {
+	if pod := PodOf(record.HolderIdentity); same && pod != "" && record.HolderIdentity != l.Identity() && l.podGone(ctx, pod) {
 		record.HolderIdentity = ""
 		raw = append(slices.Clone(raw), '!') // the elector looks at a record only if it differs from the last one
 	}

@@ -9,7 +9,7 @@ import (
 
 // adopt takes over a ledger from the API.
 func (b *Book) adopt(now time.Duration, o *Object) {
-	b.version, b.newest, b.known = o.Version, max(b.newest, o.Version), true
+	b.version, b.newest, b.known, b.wroteLast = o.Version, max(b.newest, o.Version), true, o.Writer
 	b.changedAt = now
 	in, noted := make(map[string]bool, len(o.Claims)), uint64(0)
 	for _, c := range o.Claims {

@@ -17,17 +17,19 @@ type Book struct {
 	newID  func() string // returns an id that was never used
 
 	// What pods and claims hold.
-	table  map[string]*poolSeats // by pool
-	total  int64
-	pods   map[string]Pod // by UID
-	ids    map[string]uint64
-	gone   map[string]time.Duration // ids of pods that are gone, and since when
-	store  uint64                   // highest pod version that this replica has applied
-	claims []*claim                 // in the order they became known
-	byID   map[string]*claim
+	table     map[string]*poolSeats // by pool
+	total     int64
+	pods      map[string]Pod // by UID
+	ids       map[string]uint64
+	gone      map[string]time.Duration // ids of pods that are gone, and since when
+	store     uint64                   // highest pod version that this replica has applied
+	newestPod uint64                   // highest version of a pod of the owner
+	claims    []*claim                 // in the order they became known
+	byID      map[string]*claim
 
 	// The ledger.
 	version         uint64 // 0 if there is none
+	wroteLast       string // the replica that wrote this version
 	newest          uint64 // highest version that was ever seen
 	known           bool   // version and claims are the API's, as far as we know
 	reading         bool
@@ -88,6 +90,7 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 		b.forget(now, old.ID)
 	}
 	b.pods[uid] = p
+	b.newestPod = max(b.newestPod, p.Version)
 	if had && old.Active && !p.Active {
 		b.endedAt = now
 	}
@@ -353,7 +356,7 @@ func (b *Book) answer(now time.Duration, acts []Action) []Action {
 			r.claim.waiting = false
 			r.Result = Result{Claim: r.claim.Claim, Written: true, Unverified: r.unverified, Prepared: r.ahead, Until: r.claim.until}
 		case r.Deadline <= now:
-			if r.claim == nil && r.Held {
+			if r.claim == nil && (r.Held || r.Relayed) {
 				r.Result = Result{Err: ErrLate, Unverified: true} // it may ask again
 				break
 			}

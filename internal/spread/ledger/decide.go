@@ -34,7 +34,7 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 		case b.total+1 > b.most(r.Strategy) && !r.beyond && !b.mayExceed(now, r, &acts):
 			return false
 		}
-		if r.Within && b.replicas >= 0 && b.total+1 > b.replicas {
+		if r.Within && b.replicas >= 0 && b.total+1 > b.replicas || r.Relayed && b.total+1 > b.most(r.Strategy) {
 			r.Result = Result{Err: ErrBeyond, Unverified: true}
 			acts = append(acts, Action{Answer: r})
 			return true
@@ -75,6 +75,9 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 		}
 		*acts = b.readReplicas(now, *acts)
 		return false
+	}
+	if r.Relayed {
+		return true // the replica that asks waits for what is gone, and has the time for it
 	}
 	// 1. The controller has seen what is gone, so the watch will show it soon.
 	if r.blockedAt == 0 {

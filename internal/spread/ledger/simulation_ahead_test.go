@@ -30,7 +30,7 @@ func (w *world) wrote(h *hook, o *Object) {
 		case mine == nil || !mine.own || mine.place == written || !c.Ahead:
 		case w.ahead[c.ID] == nil:
 			more++
-			w.ahead[c.ID] = &aheadClaim{sent: w.now, replicas: h.book.replicas, strategy: w.strategy}
+			w.ahead[c.ID] = &aheadClaim{sent: w.now, replicas: h.book.replicas, strategy: h.book.latest.Strategy}
 		}
 	}
 	lately := 0

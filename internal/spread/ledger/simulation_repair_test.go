@@ -23,11 +23,13 @@ type checked struct {
 	repaired int // points at which they were demanded after repair
 	pods     int // pods that were created
 	ahead    int // requests that got a seat that was claimed ahead
+	relayed  int // requests of one webhook to another
 	moves    int // what repair had to do for that: seats given anew, and pods evicted
 }
 
 func (c *checked) add(o checked) {
-	c.exact, c.repaired, c.moves, c.pods, c.ahead = c.exact+o.exact, c.repaired+o.repaired, c.moves+o.moves, c.pods+o.pods, c.ahead+o.ahead
+	c.exact, c.repaired, c.moves = c.exact+o.exact, c.repaired+o.repaired, c.moves+o.moves
+	c.pods, c.ahead, c.relayed = c.pods+o.pods, c.ahead+o.ahead, c.relayed+o.relayed
 }
 
 // state is the workload as repair sees it.

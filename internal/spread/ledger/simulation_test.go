@@ -30,6 +30,8 @@ type scenario struct {
 	Lag        time.Duration // the most that a watch lags
 	Latency    time.Duration // the most that a request to the API takes, each way
 	Denied     int           // creates denied after admission, of 100
+	Alone      bool          // webhooks do not ask each other for seats
+	Lost       int           // answers of one webhook to another that are lost, of 100
 	Failing    int           // requests to the API that fail, of 100; half of the writes are applied
 	Flapping   bool          // scale-downs do not wait for pods to be ready
 	Restarts   int           // webhook restarts, of 1000 events
@@ -45,8 +47,8 @@ type operation struct {
 
 func (s scenario) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d webhook(s), %d pods before, strategy %s, lag %s, latency %s, %d%% denied, %d%% of ledger requests fail, %d/1000 restarts\n",
-		s.Seed, s.Webhooks, s.Foreign, s.Strategy, s.Lag, s.Latency, s.Denied, s.Failing, s.Restarts)
+	fmt.Fprintf(&b, "seed %d: %d webhook(s), %d pods before, strategy %s, lag %s, latency %s, %d%% denied, %d%% of answers lost, %d%% of ledger requests fail, %d/1000 restarts\n",
+		s.Seed, s.Webhooks, s.Foreign, s.Strategy, s.Lag, s.Latency, s.Denied, s.Lost, s.Failing, s.Restarts)
 	for _, o := range s.Operations {
 		fmt.Fprintf(&b, "  after %-6s %s %d\n", o.After, o.Kind, o.Count)
 	}
@@ -441,11 +443,7 @@ func (w *world) create(answered func(ok bool, uid int)) {
 	h, begun := w.hooks[w.rng.IntN(len(w.hooks))], w.now
 	refused := func() { w.after(w.Latency, func() { done(false, 0) }) }
 	w.after(w.Latency, func() {
-		r := &Request{Strategy: w.strategy, Deadline: w.now + 4*time.Second}
-		if counted || begun <= w.shrunk {
-			w.known[r] = true
-		}
-		h.waiting[r] = func(r *Request) {
+		answer := func(r *Request) {
 			if r == nil { // the webhook is gone, and the API server fails closed
 				refused()
 				return
@@ -478,10 +476,65 @@ func (w *world) create(answered func(ok bool, uid int)) {
 				w.after(w.Latency, func() { done(true, p.uid) })
 			})
 		}
-		h.asked = append(h.asked, w.now)
-		h.book.Enqueue(w.now, r)
-		w.step(h)
+		ask := func(at *hook, s *sequence.Strategy, wait time.Duration, answer func(*Request)) {
+			r := &Request{Strategy: s, Relayed: at != h, Deadline: w.now + wait}
+			if counted || begun <= w.shrunk {
+				w.known[r] = true
+			}
+			at.waiting[r] = answer
+			at.asked = append(at.asked, w.now)
+			at.book.Enqueue(w.now, r)
+			w.step(at)
+		}
+		arrived, s := w.now, w.strategy
+		local := func() { ask(h, s, arrived+4*time.Second-w.now, answer) }
+		if !w.relay(h, s, ask, answer, refused, local) {
+			local()
+		}
 	})
+}
+
+// relay has a webhook ask the one that writes the ledger for a seat, as package seats does. It returns false if there is none to ask.
+func (w *world) relay(h *hook, s *sequence.Strategy, ask func(*hook, *sequence.Strategy, time.Duration, func(*Request)), answer func(*Request), refused, local func()) bool {
+	i := slices.IndexFunc(w.hooks, func(other *hook) bool { return other.book.writer == h.book.Writer(w.now) })
+	if i < 0 || w.Alone {
+		return false
+	}
+	writer, life, seen := w.hooks[i], h.life, h.book.Seen()
+	back := func(late time.Duration, run func()) {
+		w.at(w.now+late+w.draw(w.Latency), func() {
+			if h.life != life {
+				refused()
+			} else {
+				run()
+			}
+		})
+	}
+	w.after(w.Latency, func() {
+		known := writer.book.Strategy(s.Fingerprint().String())
+		if known == nil {
+			back(0, local)
+			return
+		}
+		w.checked.relayed++
+		writer.book.SeenElsewhere(w.now, seen)
+		ask(writer, known, time.Second, func(r *Request) {
+			switch {
+			case r == nil || r.Result.Err != nil:
+				back(0, local)
+			case !r.Result.Written || r.Result.Unverified:
+				writer.book.GiveBack(r.Result.ID)
+				w.step(writer)
+				back(0, local)
+			case w.chance(w.Lost, 100):
+				w.note("the answer %s/%d of webhook %d to webhook %d is lost", r.Result.Pool, r.Result.Ordinal, writer.id, h.id)
+				back(time.Second, local)
+			default:
+				back(0, func() { answer(r) })
+			}
+		})
+	})
+	return true
 }
 
 // remove ends a pod: first it is ending, then it is gone.
@@ -867,6 +920,12 @@ var kinds = map[string]func(*rapid.T, *scenario){
 		s.Restarts = rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "restarts")
 		s.Operations = operations(t, "scale", "evict", "evict", "drain", "wait", "restart")
 	},
+	"answers that are lost": func(t *rapid.T, s *scenario) {
+		s.Alone = false
+		s.Lost = rapid.SampledFrom([]int{5, 20, 50}).Draw(t, "lost")
+		s.Restarts = rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "restarts")
+		s.Operations = operations(t, "scale", "scale", "evict", "wait")
+	},
 	"denied creates": func(t *rapid.T, s *scenario) {
 		s.Denied = rapid.SampledFrom([]int{5, 10, 30}).Draw(t, "denied")
 		s.Operations = operations(t, "scale", "scale", "evict", "wait")
@@ -943,6 +1002,7 @@ func drawScenario(t *rapid.T, kind string) scenario {
 		Webhooks: rapid.IntRange(1, 5).Draw(t, "webhooks"),
 		Lag:      time.Duration(rapid.SampledFrom([]int{1, 20, 80}).Draw(t, "lag")) * time.Millisecond,
 		Latency:  20 * time.Millisecond,
+		Alone:    rapid.Bool().Draw(t, "alone"),
 		Strategy: rapid.SampledFrom([]string{"base 1, then 1:1", "80:20", "base 2, then 1:3", "3:24:1:8:73", "one pool", "1:2:4 and a base", "equal, many pools"}).Draw(t, "strategy"),
 	}
 	if s.Lag < 80*time.Millisecond {
@@ -979,8 +1039,8 @@ func TestSimulation(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			n := check(t, kind)
-			t.Logf("%d histories: counts and ordinals demanded at once at %d quiet points, after repair (%d moves) at %d; %.0f%% of the pods had a seat claimed ahead",
-				*histories, n.exact, n.moves, n.repaired, 100*float64(n.ahead)/float64(n.pods))
+			t.Logf("%d histories: counts and ordinals demanded at once at %d quiet points, after repair (%d moves) at %d; %.0f%% of the pods had a seat claimed ahead, and %.0f%% were asked of another webhook",
+				*histories, n.exact, n.moves, n.repaired, 100*float64(n.ahead)/float64(n.pods), 100*float64(n.relayed)/float64(n.pods))
 			if n.exact+n.repaired < *histories {
 				t.Errorf("only %d quiet points were checked", n.exact+n.repaired)
 			}

@@ -129,6 +129,9 @@ type Request struct {
 	// Within says that the pod gets no seat beyond the pods that its owner asks for, but [ErrBeyond]. Two replicas that lead for a moment
 	// ask for the same pods.
 	Within bool
+	// Relayed says that another replica asks, and claims a seat itself if it is told none. So it gets no seat that is a guess or beyond
+	// what the owner asks for, but [ErrBeyond] or [ErrLate].
+	Relayed bool
 	// Deadline is when an answer is due, whatever the API does.
 	Deadline time.Duration
 	// Result is the answer; it is set when the request comes back in an action.

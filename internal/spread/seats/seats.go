@@ -75,6 +75,7 @@ type Service struct {
 	unverified unverified
 	asker      func(ctx context.Context, namespace string) worldcache.Asker
 	logs       flowcontrol.PassiveRateLimiter
+	relays     relays
 
 	mu     sync.Mutex
 	books  map[ledger.OwnerKey]*entry
@@ -111,6 +112,8 @@ type Options struct {
 	Metrics *Metrics
 	// Asker, if set, returns whose part of the limits a claim takes. Without it, each namespace has one.
 	Asker func(ctx context.Context, namespace string) worldcache.Asker
+	// Relay, if set, asks other replicas for seats.
+	Relay Relay
 }
 
 // New returns a service whose pods are still to be watched; see [Service.Pods].
@@ -118,7 +121,8 @@ func New(o Options) *Service {
 	l := &Service{
 		api: o.API, writer: o.Writer, timing: ledger.DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics,
 		books: map[ledger.OwnerKey]*entry{}, unverified: newUnverified(), asker: o.Asker,
-		logs: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
+		logs:   flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
+		relays: relays{relay: o.Relay, asking: map[relayKey]*asking{}},
 	}
 	l.timing.Jitter = rand.Float64
 	if l.asker == nil {
@@ -228,6 +232,10 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 // in the ledger if need be (see Result.Written). It returns sequence.ErrFull if the strategy has no seat. See
 // [ledger.Request] for writeCost.
 func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error) {
+	if res, ok := l.fromWriter(ctx, owner, s, writeCost); ok {
+		l.metrics.claim(res)
+		return res, nil
+	}
 	return l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost})()
 }
 

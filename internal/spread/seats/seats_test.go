@@ -109,12 +109,26 @@ func newTestLedger(t *testing.T, api API, name string) *Service {
 
 // Many pods at once on several replicas get a seat each, and the seats are the first ones
 // of the sequence, while books are swept and pods are seen.
-func TestLedgerConcurrentClaims(t *testing.T) { synctest.Test(t, testLedgerConcurrentClaims) }
+func TestLedgerConcurrentClaims(t *testing.T) {
+	for name, relay := range map[string]Relay{
+		"each replica writes": nil, "replicas ask the one that writes": &relaying{}, "half of the answers are lost": &relaying{loses: 2},
+		"no replica answers": &relaying{loses: 1},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testLedgerConcurrentClaims(t, relay) }) })
+	}
+}
 
-func testLedgerConcurrentClaims(t *testing.T) {
+func testLedgerConcurrentClaims(t *testing.T, relay Relay) {
 	api := &sharedAPI{}
 	replicas := []*Service{newTestLedger(t, api, "a"), newTestLedger(t, api, "b"), newTestLedger(t, api, "c")}
 	api.watchers = replicas
+	r, relays := relay.(*relaying)
+	if relays {
+		r.replicas = replicas
+		for _, l := range replicas {
+			l.relays.relay = r
+		}
+	}
 	s := simulated["base 1, then 1:1"]
 	var mu sync.Mutex
 	seats := map[ledger.Seat]string{}
@@ -132,6 +146,9 @@ func testLedgerConcurrentClaims(t *testing.T) {
 	}
 	var pods sync.WaitGroup
 	for i := range 200 {
+		if i == 1 {
+			time.Sleep(10 * time.Millisecond) // all have seen the first claim
+		}
 		pods.Go(func() {
 			res, err := replicas[i%3].Claim(ctx, testOwner, s, true)
 			if err != nil {
@@ -156,6 +173,12 @@ func testLedgerConcurrentClaims(t *testing.T) {
 	pods.Wait()
 	stop()
 	sweepers.Wait()
+	if relays && (r.asked.Load() == 0 || r.loses == 0 && r.granted.Load() == 0) {
+		t.Errorf("%d requests to other replicas, and %d seats of them", r.asked.Load(), r.granted.Load())
+	}
+	if relays && r.loses > 0 {
+		return // the seats whose answers are lost are for nobody
+	}
 	for rank := range 200 {
 		seat, err := s.SeatAt(int64(rank + 1))
 		if err != nil {

@@ -1,0 +1,111 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/stowage-dev/stowage/internal/capability"
+	"github.com/stowage-dev/stowage/internal/platform/leader"
+)
+
+// The bounds of connections to another replica. One that is not reached in time is as good as gone.
+const (
+	siblingDialTimeout = 250 * time.Millisecond
+	siblingConnections = 16
+)
+
+// siblings are the other replicas of the webhook, as the endpoints of its Service name them.
+type siblings struct {
+	endpoints toolscache.Store
+	client    *http.Client
+}
+
+var _ capability.Siblings = &siblings{}
+
+// newSiblings returns them. They prove who they are by the certificate that all replicas share.
+func newSiblings(endpoints toolscache.Store, own func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *siblings {
+	verify := func(state tls.ConnectionState) error {
+		certificate, err := own(nil)
+		switch {
+		case err != nil:
+			return err
+		case len(state.PeerCertificates) == 0 || !bytes.Equal(state.PeerCertificates[0].Raw, certificate.Certificate[0]):
+			return errors.New("it has another serving certificate")
+		}
+		return nil
+	}
+	return &siblings{endpoints: endpoints, client: &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext:     (&net.Dialer{Timeout: siblingDialTimeout}).DialContext,
+			MaxConnsPerHost: siblingConnections, MaxIdleConnsPerHost: siblingConnections, IdleConnTimeout: idleTimeout / 2,
+			TLSHandshakeTimeout: siblingDialTimeout, DisableCompression: true,
+			TLSClientConfig: &tls.Config{
+				MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+				InsecureSkipVerify: true, // VerifyConnection demands our own certificate, which is more
+				VerifyConnection:   verify,
+			},
+		},
+	}}
+}
+
+// address returns where a replica answers, or "" if it is no endpoint that serves.
+func (s *siblings) address(replica string) string {
+	pod := leader.PodOf(replica)
+	if pod == "" {
+		return ""
+	}
+	for _, obj := range s.endpoints.List() {
+		slice, ok := obj.(*discoveryv1.EndpointSlice)
+		if !ok || len(slice.Ports) == 0 || slice.Ports[0].Port == nil {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && e.TargetRef.Name == pod && len(e.Addresses) > 0 && ptr.Deref(e.Conditions.Serving, true) {
+				return net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*slice.Ports[0].Port)))
+			}
+		}
+	}
+	return ""
+}
+
+// errNoSibling means that a replica is no endpoint of the Service.
+var errNoSibling = errors.New("it is no endpoint of the webhook's Service")
+
+// Send sends a request to another replica: see [capability.Siblings].
+func (s *siblings) Send(ctx context.Context, replica, path string, header http.Header, body []byte, most int64) ([]byte, error) {
+	address := s.address(replica)
+	if address == "" {
+		return nil, errNoSibling
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("HTTP %s", resp.Status)
+	}
+	return answer, nil
+}

@@ -1,0 +1,38 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
+)
+
+// In a burst, a replica asks the one that writes the ledger for seats. Otherwise all of them would write, and all but one would fail. A
+// replica that asks keeps nothing of what it is told: to its book, the seat is another replica's claim. If no answer comes, it claims a seat
+// itself. Then the other claim is like one whose pod was denied.
+
+// lately is for how long after a write its replica is the one to ask. A controller may pause for a second between two batches of a burst.
+const lately = 10 * time.Second
+
+// Writer returns the replica to ask for a seat: the other one that has lately written the ledger. It is empty if there is none, or if this
+// replica has requests of its own under way or seats ahead.
+func (b *Book) Writer(now time.Duration) string {
+	if b.wroteLast == b.writer || now-b.changedAt > lately || b.writing || len(b.queue) > 0 || b.spares() > 0 {
+		return ""
+	}
+	return b.wroteLast
+}
+
+// Seen returns the highest version at which this replica has seen a pod of the owner. The replica that it asks learns by it that its own watch
+// is behind, see [Watch]: from the ledger it learns nothing if nobody else writes.
+func (b *Book) Seen() uint64 { return b.newestPod }
+
+// SeenElsewhere notes what [Book.Seen] is at another replica.
+func (b *Book) SeenElsewhere(now time.Duration, version uint64) { b.watch.note(now, version) }
+
+// Strategy returns the strategy of the request that came last if it has this fingerprint, and otherwise nil.
+func (b *Book) Strategy(fingerprint string) *sequence.Strategy {
+	if b.latest == nil || b.latest.Strategy.Fingerprint().String() != fingerprint {
+		return nil
+	}
+	return b.latest.Strategy
+}

@@ -1,0 +1,115 @@
+package seats
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// relaying carries requests from one replica to another.
+type relaying struct {
+	replicas       []*Service
+	loses          int64 // of so many answers, one is lost; 0 is none
+	asked, granted atomic.Int64
+}
+
+func (r *relaying) Ask(ctx context.Context, replica string, a Ask) ([]Grant, error) {
+	n := r.asked.Add(1)
+	for _, l := range r.replicas {
+		if l.writer != replica {
+			continue
+		}
+		grants := l.Grant(ctx, a)
+		if r.loses > 0 && n%r.loses == 0 {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		r.granted.Add(int64(len(grants)))
+		return grants, nil
+	}
+	return nil, errors.New("no such replica")
+}
+
+// A replica that is asked gives no seat by a strategy that it does not know, to an owner that it does not know, or beyond what the owner asks
+// for, and keeps nothing of such requests.
+func TestGrant(t *testing.T) { synctest.Test(t, testGrant) }
+
+func testGrant(t *testing.T) {
+	l, s := newTestLedger(t, &sharedAPI{}, "a"), simulated["80:20"]
+	ask := func(uid types.UID, strategy string, pods int) int {
+		return len(l.Grant(t.Context(), Ask{Namespace: "ns", UID: uid, Strategy: strategy, WriteCost: true, Pods: pods}))
+	}
+	if n := ask("uid", s.Fingerprint().String(), 3); n != 0 || len(l.entries()) != 0 {
+		t.Errorf("an unknown owner was given %d seats, and there are %d books", n, len(l.entries()))
+	}
+	if _, err := l.Claim(t.Context(), testOwner, s, true); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		uid      types.UID
+		strategy string
+		pods     int
+		want     int
+	}{
+		"the strategy that it used last": {"uid", s.Fingerprint().String(), 3, 3},
+		"another one":                    {"uid", simulated["one pool"].Fingerprint().String(), 3, 0},
+		"no fingerprint":                 {"uid", "x", 3, 0},
+		"another owner":                  {"other", s.Fingerprint().String(), 3, 0},
+		"no pods":                        {"uid", s.Fingerprint().String(), 0, 0},
+		"fewer pods than none":           {"uid", s.Fingerprint().String(), -1, 0},
+	} {
+		if got := ask(tc.uid, tc.strategy, tc.pods); got != tc.want {
+			t.Errorf("%s: %d seats, want %d", name, got, tc.want)
+		}
+	}
+	begun := time.Now()
+	if n := ask("uid", s.Fingerprint().String(), 100_000); n != 196 { // of 200, four have seats
+		t.Errorf("of 200 pods that the owner asks for, 100,000 more were given %d seats", n)
+	}
+	if took := time.Since(begun); took > relayWait {
+		t.Errorf("that took %s", took)
+	}
+	l.with(testOwner.Key(), func(_ time.Duration, e *entry) {
+		if n := len(e.waiting); n != 0 {
+			t.Errorf("%d requests are still waiting", n)
+		}
+	})
+}
+
+// Without an answer, a replica claims a seat itself, in the time of a review.
+func TestClaimWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &sharedAPI{}
+		writer, asks := newTestLedger(t, api, "a"), newTestLedger(t, api, "b")
+		r := &relaying{replicas: []*Service{writer, asks}, loses: 1}
+		api.watchers, asks.relays.relay = r.replicas, r
+		if _, err := writer.Claim(t.Context(), testOwner, simulated["80:20"], true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // the other replica sees the ledger
+		begun := time.Now()
+		res, err := asks.Claim(t.Context(), testOwner, simulated["80:20"], true)
+		if err != nil || !res.Written || r.asked.Load() != 1 {
+			t.Fatalf("%+v %v after %d requests", res, err, r.asked.Load())
+		}
+		if took := time.Since(begun); took < relayTimeout || took > relayTimeout+time.Second {
+			t.Errorf("that took %s", took)
+		}
+		asks.with(testOwner.Key(), func(now time.Duration, e *entry) {
+			if !e.book.Claimed(now, res.ID) {
+				t.Error("the seat is not claimed")
+			}
+		})
+		synctest.Wait()
+		asks.relays.mu.Lock()
+		defer asks.relays.mu.Unlock()
+		if n := len(asks.relays.asking); n != 0 {
+			t.Errorf("requests for %d owners are still under way", n)
+		}
+	})
+}
