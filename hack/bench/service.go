@@ -75,7 +75,7 @@ func (b *bench) callStowage(ctx context.Context) error {
 func (b *bench) reportShares() error {
 	fmt.Print("\nRequests of each replica:")
 	for _, r := range b.Replicas() {
-		n, err := r.Metric("controller_runtime_webhook_requests_total")
+		n, err := r.Metric("controller_runtime_webhook_requests_total", `webhook="/mutate[^"]*"`)
 		if err != nil {
 			return err
 		}

@@ -57,8 +57,9 @@ type Host struct {
 
 // Siblings are the other replicas of the webhook.
 type Siblings interface {
-	// Send returns the answer to a POST to a replica, and no more than so many bytes of it. It returns an error if nobody knows such a
-	// replica, or if the status is not 200.
+	// Knows reports whether a replica is another one of the webhook's, and serves.
+	Knows(replica string) bool
+	// Send returns the answer to a POST to a replica, and no more than so many bytes of it. It returns an error if the status is not 200.
 	Send(ctx context.Context, replica, path string, header http.Header, body []byte, most int64) ([]byte, error)
 }
 

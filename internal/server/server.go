@@ -163,7 +163,7 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 		Clock: p.env.Clock, Time: cmp.Or[clock.PassiveClock](p.env.Time, p.apiTime), Unsettled: p.pulse.Unsettled, Log: p.log, Events: p.recorder, Metrics: p.set,
 	}
 	if p.Admits() {
-		host.Siblings = newSiblings(p.endpoints.GetStore(), p.certificate.get)
+		host.Siblings = newSiblings(host.Replica, p.endpoints.GetStore(), p.certificate.get)
 	}
 	return host, nil
 }

@@ -23,30 +23,31 @@ import (
 // The bounds of connections to another replica. One that is not reached in time is as good as gone.
 const (
 	siblingDialTimeout = 250 * time.Millisecond
-	siblingConnections = 16
+	siblingConnections = 64 // to each
 )
 
 // siblings are the other replicas of the webhook, as the endpoints of its Service name them.
 type siblings struct {
+	own       string // this replica's pod
 	endpoints toolscache.Store
 	client    *http.Client
 }
 
 var _ capability.Siblings = &siblings{}
 
-// newSiblings returns them. They prove who they are by the certificate that all replicas share.
-func newSiblings(endpoints toolscache.Store, own func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *siblings {
+// newSiblings returns the siblings of a replica. They prove who they are by the certificate that all replicas share.
+func newSiblings(replica string, endpoints toolscache.Store, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *siblings {
 	verify := func(state tls.ConnectionState) error {
-		certificate, err := own(nil)
+		own, err := certificate(nil)
 		switch {
 		case err != nil:
 			return err
-		case len(state.PeerCertificates) == 0 || !bytes.Equal(state.PeerCertificates[0].Raw, certificate.Certificate[0]):
+		case len(state.PeerCertificates) == 0 || !bytes.Equal(state.PeerCertificates[0].Raw, own.Certificate[0]):
 			return errors.New("it has another serving certificate")
 		}
 		return nil
 	}
-	return &siblings{endpoints: endpoints, client: &http.Client{
+	return &siblings{own: leader.PodOf(replica), endpoints: endpoints, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			DialContext:     (&net.Dialer{Timeout: siblingDialTimeout}).DialContext,
@@ -61,10 +62,13 @@ func newSiblings(endpoints toolscache.Store, own func(*tls.ClientHelloInfo) (*tl
 	}}
 }
 
-// address returns where a replica answers, or "" if it is no endpoint that serves.
+// Knows implements [capability.Siblings]. A container that has restarted has another name than before, in the same pod.
+func (s *siblings) Knows(replica string) bool { return s.address(replica) != "" }
+
+// address returns where another replica answers, or "" if it is no endpoint that serves.
 func (s *siblings) address(replica string) string {
 	pod := leader.PodOf(replica)
-	if pod == "" {
+	if pod == "" || pod == s.own {
 		return ""
 	}
 	for _, obj := range s.endpoints.List() {
@@ -84,7 +88,7 @@ func (s *siblings) address(replica string) string {
 // errNoSibling means that a replica is no endpoint of the Service.
 var errNoSibling = errors.New("it is no endpoint of the webhook's Service")
 
-// Send sends a request to another replica: see [capability.Siblings].
+// Send implements [capability.Siblings].
 func (s *siblings) Send(ctx context.Context, replica, path string, header http.Header, body []byte, most int64) ([]byte, error) {
 	address := s.address(replica)
 	if address == "" {

@@ -91,6 +91,7 @@ func TestSiblings(t *testing.T) {
 		"one that names another place":        {path: "/elsewhere", fails: "HTTP 307"},
 		"one that accepts and says nothing":   {addr: silent.Addr().String(), fails: "TLS handshake timeout"},
 		"one that is no endpoint":             {replica: "pod/c_1", fails: errNoSibling.Error()},
+		"this replica, before it restarted":   {replica: "pod/a_0", change: func(e *discoveryv1.Endpoint) { e.TargetRef.Name = "a" }, fails: errNoSibling.Error()},
 		"one without a pod":                   {replica: "b_1", fails: errNoSibling.Error()},
 		"an endpoint that does not serve":     {change: func(e *discoveryv1.Endpoint) { e.Conditions.Serving = new(false) }, fails: errNoSibling.Error()},
 		"an endpoint that is no pod":          {change: func(e *discoveryv1.Endpoint) { e.TargetRef = nil }, fails: errNoSibling.Error()},
@@ -111,7 +112,8 @@ func TestSiblings(t *testing.T) {
 			if tc.addr != "" {
 				at = tc.addr
 			}
-			others := newSiblings(endpointsOf(t, at, tc.change), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil })
+			got = ""
+			others := newSiblings("pod/a_1", endpointsOf(t, at, tc.change), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil })
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			answer, err := others.Send(ctx, replica, path, http.Header{"Token": {"t"}}, []byte("body"), 10)
@@ -120,6 +122,11 @@ func TestSiblings(t *testing.T) {
 				t.Errorf("%q, %v, got %q", answer, err, got)
 			case tc.fails != "" && (err == nil || !strings.Contains(err.Error(), tc.fails)):
 				t.Errorf("%q, %v; want %q", answer, err, tc.fails)
+			case tc.path == "" && tc.fails != "" && got != "":
+				t.Errorf("it was told %q", got)
+			}
+			if known := others.Knows(replica); known != (tc.fails != errNoSibling.Error()) {
+				t.Errorf("known: %t", known)
 			}
 		})
 	}

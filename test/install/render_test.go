@@ -166,6 +166,7 @@ func TestChartValues(t *testing.T) {
 		{`priorityClassName="system-node-critical"`, "ResourceQuota/" + namespace + "/stowage", []any{"spec", "scopeSelector"}, `["system-node-critical"]`},
 		{`webhook.hostNetwork=true`, deployment, []any{"spec", "template", "spec", "hostNetwork"}, `true`},
 		{`webhook.networkPolicy={"enabled":true,"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]}`, "NetworkPolicy/" + namespace + "/stowage", []any{"spec", "ingress", 0, "from"}, `10.0.0.0/8`},
+		{`webhook.networkPolicy={"enabled":true,"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]}`, "NetworkPolicy/" + namespace + "/stowage", []any{"spec", "ingress", 0, "from"}, `podSelector`},
 		{`podDisruptionBudget.maxUnavailable="50%"`, "PodDisruptionBudget/" + namespace + "/stowage", []any{"spec", "maxUnavailable"}, `"50%"`},
 		{`priorityClassName="p"`, deployment, []any{"spec", "template", "spec", "priorityClassName"}, `"p"`},
 		{`flowControl.nominalConcurrencyShares=7`, "PriorityLevelConfiguration//stowage", []any{"spec", "limited", "nominalConcurrencyShares"}, `7`},

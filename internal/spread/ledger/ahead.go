@@ -77,7 +77,7 @@ func (b *Book) giveAhead(now time.Duration) {
 			continue
 		}
 		for _, c := range b.spare {
-			if !c.usable() {
+			if !c.usable() || r.Relayed && r.Deadline > c.ahead.sent+b.timing.Ahead { // its answer must be out in time
 				continue
 			}
 			if !c.ahead.strategy.Same(r.Strategy) || c.ahead.writeCost != r.WriteCost {

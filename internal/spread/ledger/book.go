@@ -23,6 +23,7 @@ type Book struct {
 	ids       map[string]uint64
 	gone      map[string]time.Duration // ids of pods that are gone, and since when
 	store     uint64                   // highest pod version that this replica has applied
+	granted   map[string]time.Duration // ids of seats that others gave to pods of this replica, not seen yet, and since when
 	newestPod uint64                   // highest version of a pod of the owner
 	claims    []*claim                 // in the order they became known
 	byID      map[string]*claim
@@ -70,7 +71,7 @@ func NewBook(timing *Timing, shared *Shared, writer string, newID func() string)
 	return &Book{
 		timing: timing, settle: &shared.settle, watch: &shared.Watch, load: &shared.Load, writer: writer, newID: newID,
 		table: map[string]*poolSeats{}, pods: map[string]Pod{}, ids: map[string]uint64{}, gone: map[string]time.Duration{},
-		byID:  map[string]*claim{},
+		byID: map[string]*claim{}, granted: map[string]time.Duration{},
 		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicasSince: -time.Hour, replicasAt: -time.Hour, replicas: -1, wake: never,
 	}
 }
@@ -103,11 +104,17 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 	c := b.byID[p.ID]
 	if _, ok := b.ids[p.ID]; !ok {
 		b.ids[p.ID] = p.Version
-		if c != nil { // pods from before this process do not show which replica is called now
-			b.seatedBy.count(c.own)
-			if c.own {
-				b.settle.observe(now-c.firstSeen, b.timing.MaxPatience)
-			}
+		since, granted := b.granted[p.ID]
+		delete(b.granted, p.ID)
+		if c != nil && c.own {
+			since = c.firstSeen
+		}
+		own := granted || c != nil && c.own
+		if own {
+			b.settle.observe(now-since, b.timing.MaxPatience)
+		}
+		if own || c != nil { // pods from before this process do not show which replica is called now
+			b.seatedBy.count(own)
 		}
 	}
 	if c != nil && c.counted {
@@ -278,7 +285,7 @@ func (b *Book) Enqueue(now time.Duration, r *Request) {
 	r.arrived, b.requestAt, b.latest, b.gaveBack = now, now, r, false
 	b.arrivals = append(b.arrivals, now)
 	b.recent(now) // forgets the older ones
-	if b.failures >= brokenAfter || b.load.full() {
+	if b.Struggles() {
 		// What is left is for the replica check, which needs no ledger.
 		r.Deadline = min(r.Deadline, now+b.timing.MinPatience+b.timing.Reserve)
 	}
@@ -309,7 +316,7 @@ func (b *Book) Step(now time.Duration) []Action {
 		return acts
 	}
 
-	// 3. Wait for others to share the write, and for other replicas' turns.
+	// 3. Wait for others to share the write.
 	if t := b.commitAt(now); now < t {
 		b.wakeAt(t)
 		return acts

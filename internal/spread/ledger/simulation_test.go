@@ -94,6 +94,10 @@ const (
 	beyondReplicas bug = "seats ahead are claimed beyond the replica count"
 	usedAfterEdit  bug = "a seat ahead is used after the strategy changed"
 	countedTwice   bug = "a seat ahead counts twice once it is used"
+
+	// Of seats that are asked of others:
+	anyStrategy  bug = "a seat is given by another strategy than the one that is asked for"
+	askedAsLocal bug = "a webhook that is asked presumes claims dead in the short time of such a request"
 )
 
 // world is the API server, the ReplicaSet controller, the kubelets and the webhooks.
@@ -234,7 +238,7 @@ func (w *world) start(h *hook) {
 	ids := 0
 	timing := DefaultTiming()
 	timing.Jitter = w.rng.Float64
-	h.book = NewBook(&timing, h.shared, "hook-"+strconv.Itoa(h.id), func() string {
+	h.book = NewBook(&timing, h.shared, fmt.Sprintf("hook-%d of life %d", h.id, h.life), func() string {
 		ids++
 		return fmt.Sprintf("%d.%d.%d", h.id, h.life, ids)
 	})
@@ -477,7 +481,7 @@ func (w *world) create(answered func(ok bool, uid int)) {
 			})
 		}
 		ask := func(at *hook, s *sequence.Strategy, wait time.Duration, answer func(*Request)) {
-			r := &Request{Strategy: s, Relayed: at != h, Deadline: w.now + wait}
+			r := &Request{Strategy: s, Relayed: at != h && w.bug != askedAsLocal, Deadline: w.now + wait}
 			if counted || begun <= w.shrunk {
 				w.known[r] = true
 			}
@@ -496,11 +500,11 @@ func (w *world) create(answered func(ok bool, uid int)) {
 
 // relay has a webhook ask the one that writes the ledger for a seat, as package seats does. It returns false if there is none to ask.
 func (w *world) relay(h *hook, s *sequence.Strategy, ask func(*hook, *sequence.Strategy, time.Duration, func(*Request)), answer func(*Request), refused, local func()) bool {
-	i := slices.IndexFunc(w.hooks, func(other *hook) bool { return other.book.writer == h.book.Writer(w.now) })
-	if i < 0 || w.Alone {
+	id, life := -1, 0
+	if _, err := fmt.Sscanf(h.book.Writer(w.now), "hook-%d of life %d", &id, &life); err != nil || id == h.id || w.Alone {
 		return false
 	}
-	writer, life, seen := w.hooks[i], h.life, h.book.Seen()
+	writer, life, seen := w.hooks[id], h.life, h.book.Seen() // it may have restarted since
 	back := func(late time.Duration, run func()) {
 		w.at(w.now+late+w.draw(w.Latency), func() {
 			if h.life != life {
@@ -512,13 +516,16 @@ func (w *world) relay(h *hook, s *sequence.Strategy, ask func(*hook, *sequence.S
 	}
 	w.after(w.Latency, func() {
 		known := writer.book.Strategy(s.Fingerprint().String())
-		if known == nil {
+		if w.bug == anyStrategy && writer.book.latest != nil {
+			known = writer.book.latest.Strategy
+		}
+		if known == nil || writer.book.Struggles() {
 			back(0, local)
 			return
 		}
 		w.checked.relayed++
 		writer.book.SeenElsewhere(w.now, seen)
-		ask(writer, known, time.Second, func(r *Request) {
+		ask(writer, known, 600*time.Millisecond, func(r *Request) {
 			switch {
 			case r == nil || r.Result.Err != nil:
 				back(0, local)
@@ -528,9 +535,12 @@ func (w *world) relay(h *hook, s *sequence.Strategy, ask func(*hook, *sequence.S
 				back(0, local)
 			case w.chance(w.Lost, 100):
 				w.note("the answer %s/%d of webhook %d to webhook %d is lost", r.Result.Pool, r.Result.Ordinal, writer.id, h.id)
-				back(time.Second, local)
+				back(700*time.Millisecond, local)
 			default:
-				back(0, func() { answer(r) })
+				back(0, func() {
+					h.book.Granted(w.now, r.Result.ID)
+					answer(r)
+				})
 			}
 		})
 	})
@@ -1055,6 +1065,7 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 		noReplicaCheck: "evictions and drains", oldestDeadClaim: "denied creates",
 		usedLate: "bursts of many pods", keptAhead: "bursts of many pods", usedVoid: "bursts of many pods", beyondReplicas: "bursts of many pods",
 		usedAfterEdit: "edits", countedTwice: "bursts of many pods",
+		anyStrategy: "edits", askedAsLocal: "a watch that lags",
 		endsByAge: "a watch that lags", endsWithLedger: "a watch that lags",
 		costByOrdinal: "adopted pods", renumberedAnyhow: "adopted pods", domainsByCounting: "adopted pods",
 	} {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"maps"
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -103,6 +104,7 @@ func (b *Book) Tally(states map[string]int) {
 func (b *Book) Forget(now time.Duration) {
 	b.refresh(now)
 	b.recent(now)
+	maps.DeleteFunc(b.granted, func(_ string, since time.Duration) bool { return now-since > b.timing.Expiry })
 	for id, t := range b.gone {
 		if now-t > 2*b.timing.Expiry && b.byID[id] == nil {
 			delete(b.gone, id)

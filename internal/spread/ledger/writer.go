@@ -16,11 +16,20 @@ const lately = 10 * time.Second
 // Writer returns the replica to ask for a seat: the other one that has lately written the ledger. It is empty if there is none, or if this
 // replica has requests of its own under way or seats ahead.
 func (b *Book) Writer(now time.Duration) string {
-	if b.wroteLast == b.writer || now-b.changedAt > lately || b.writing || len(b.queue) > 0 || b.spares() > 0 {
+	if b.wroteLast == b.writer || now-b.changedAt > lately || b.load.full() || b.writing || len(b.queue) > 0 || b.spares() > 0 {
 		return ""
 	}
 	return b.wroteLast
 }
+
+// Granted notes that another replica has given a seat to a pod that this one was asked about.
+func (b *Book) Granted(now time.Duration, id string) { b.granted[id] = now }
+
+// Struggles reports whether nobody is to wait for the ledger, because requests for it fail or the API server has no room.
+func (b *Book) Struggles() bool { return b.failures >= brokenAfter || b.load.full() }
+
+// Spares returns how many seats ahead can be given now.
+func (b *Book) Spares() int { return int(b.spares()) }
 
 // Seen returns the highest version at which this replica has seen a pod of the owner. The replica that it asks learns by it that its own watch
 // is behind, see [Watch]: from the ledger it learns nothing if nobody else writes.

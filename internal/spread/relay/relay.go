@@ -6,7 +6,6 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -15,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +51,7 @@ func token(key ledger.Key) string {
 
 // Siblings are the other replicas: see capability.Siblings.
 type Siblings interface {
+	Knows(replica string) bool
 	Send(ctx context.Context, replica, path string, header http.Header, body []byte, most int64) ([]byte, error)
 }
 
@@ -64,10 +65,10 @@ type Client struct {
 	silent map[string]pause // by replica
 }
 
-// pause is until when a replica is not asked.
+// pause is from when and until when a replica is not asked.
 type pause struct {
-	until time.Time
-	long  time.Duration
+	since, until time.Time
+	long         time.Duration
 }
 
 // NewClient returns a client.
@@ -75,15 +76,14 @@ func NewClient(siblings Siblings, key ledger.Key, c clock.PassiveClock) *Client 
 	return &Client{siblings: siblings, token: token(key), clock: c, silent: map[string]pause{}}
 }
 
-var errPause = errors.New("it has not answered lately")
-
 // Ask implements [seats.Relay].
 func (c *Client) Ask(ctx context.Context, replica string, a seats.Ask) ([]seats.Grant, error) {
-	if !c.mayAsk(replica) {
-		return nil, errPause
+	if !c.siblings.Knows(replica) || !c.mayAsk(replica) {
+		return nil, seats.ErrNotAsked
 	}
+	begun := c.clock.Now()
 	grants, err := c.ask(ctx, replica, a)
-	c.noted(replica, err)
+	c.noted(replica, begun, err)
 	if err != nil {
 		return nil, fmt.Errorf("ask replica %s for seats: %w", replica, err)
 	}
@@ -105,6 +105,9 @@ func (c *Client) ask(ctx context.Context, replica string, a seats.Ask) (grants [
 	if len(grants) > a.Pods {
 		return nil, fmt.Errorf("%d seats for %d pods", len(grants), a.Pods)
 	}
+	if slices.ContainsFunc(grants, func(g seats.Grant) bool { return g.ID == "" || g.Pool == "" || g.Ordinal < 1 }) {
+		return nil, errors.New("a seat without an id, a pool or a number")
+	}
 	return grants, nil
 }
 
@@ -124,17 +127,20 @@ func (c *Client) mayAsk(replica string) bool {
 	return true
 }
 
-// noted notes what became of a request.
-func (c *Client) noted(replica string, err error) {
+// noted notes what became of a request. Those that were under way together fail together, and count as one.
+func (c *Client) noted(replica string, begun time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
 		delete(c.silent, replica)
 		return
 	}
-	p := c.silent[replica]
-	p.long = min(max(firstPause, 2*p.long), longestPause)
-	p.until = c.clock.Now().Add(p.long)
+	p, was := c.silent[replica]
+	if was && begun.Before(p.since) {
+		return
+	}
+	p.since, p.long = c.clock.Now(), min(max(firstPause, 2*p.long), longestPause)
+	p.until = p.since.Add(p.long)
 	for other, o := range c.silent { // replicas that are gone leave nothing behind
 		if c.clock.Since(o.until) > longestPause {
 			delete(c.silent, other)
@@ -151,6 +157,10 @@ func Handler(key ledger.Key, service *seats.Service) http.Handler {
 			http.Error(w, "only other replicas are answered here", http.StatusUnauthorized)
 			return
 		}
+		if r.Method != http.MethodPost {
+			http.Error(w, "only POST is answered here", http.StatusMethodNotAllowed)
+			return
+		}
 		var a seats.Ask
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&a); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -162,6 +172,6 @@ func Handler(key ledger.Key, service *seats.Service) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = bytes.NewReader(answer).WriteTo(w) // nobody is left to tell
+		_, _ = w.Write(answer) // nobody is left to tell
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,8 @@ type sibling struct {
 	body   string
 }
 
+func (s *sibling) Knows(replica string) bool { return replica != "nobody" }
+
 func (s *sibling) Send(_ context.Context, _, _ string, header http.Header, body []byte, _ int64) ([]byte, error) {
 	s.asked, s.header, s.body = s.asked+1, header, string(body)
 	return []byte(s.answer), s.err
@@ -41,13 +44,16 @@ func TestClient(t *testing.T) {
 		grants int
 		fails  bool
 	}{
-		"two seats":                   {answer: `[{"id":"a","pool":"p","ordinal":1},{"id":"b","pool":"p","ordinal":2}]`, grants: 2},
-		"one seat of two":             {answer: `[{"id":"a","pool":"p","ordinal":1}]`, grants: 1},
-		"no seat":                     {answer: `null`},
-		"more seats than pods":        {answer: `[{},{},{}]`, fails: true},
-		"something else":              {answer: `<html>`, fails: true},
-		"nothing":                     {answer: ``, fails: true},
-		"a replica that nobody knows": {err: errors.New("it is no endpoint"), fails: true},
+		"two seats":               {answer: `[{"id":"a","pool":"p","ordinal":1},{"id":"b","pool":"p","ordinal":2}]`, grants: 2},
+		"one seat of two":         {answer: `[{"id":"a","pool":"p","ordinal":1}]`, grants: 1},
+		"no seat":                 {answer: `null`},
+		"more seats than pods":    {answer: `[{},{},{}]`, fails: true},
+		"something else":          {answer: `<html>`, fails: true},
+		"nothing":                 {answer: ``, fails: true},
+		"a seat without an id":    {answer: `[{"pool":"p","ordinal":1}]`, fails: true},
+		"a seat without a pool":   {answer: `[{"id":"a","ordinal":1}]`, fails: true},
+		"a seat without a number": {answer: `[{"id":"a","pool":"p"}]`, fails: true},
+		"no answer":               {err: errors.New("no answer"), fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &sibling{answer: tc.answer, err: tc.err}
@@ -59,6 +65,43 @@ func TestClient(t *testing.T) {
 				t.Errorf("sent %s, want %s", s.body, want)
 			}
 		})
+	}
+}
+
+// Who is no replica is not asked, and that is no reason to ask others less.
+func TestNotAsked(t *testing.T) {
+	s := &sibling{answer: "null"}
+	c := NewClient(s, make(ledger.Key, ledger.KeySize), clock.RealClock{})
+	if _, err := c.Ask(t.Context(), "nobody", seats.Ask{Pods: 1}); !errors.Is(err, seats.ErrNotAsked) || s.asked != 0 || len(c.silent) != 0 {
+		t.Errorf("%v, %d requests, %d pauses", err, s.asked, len(c.silent))
+	}
+}
+
+// failing fails requests once all are under way.
+type failing struct {
+	sibling
+	all *sync.WaitGroup
+}
+
+func (f *failing) Send(context.Context, string, string, http.Header, []byte, int64) ([]byte, error) {
+	f.all.Done()
+	f.all.Wait()
+	return nil, errors.New("no answer")
+}
+
+// Requests that fail together are one reason for a pause.
+func TestPauseOnce(t *testing.T) {
+	const together = 20
+	f := &failing{all: &sync.WaitGroup{}}
+	f.all.Add(together)
+	c := NewClient(f, make(ledger.Key, ledger.KeySize), clock.RealClock{})
+	var asked sync.WaitGroup
+	for range together {
+		asked.Go(func() { _, _ = c.Ask(t.Context(), "b", seats.Ask{Pods: 1}) })
+	}
+	asked.Wait()
+	if long := c.silent["b"].long; long != firstPause {
+		t.Errorf("the pause is %s, want %s", long, firstPause)
 	}
 }
 
@@ -77,7 +120,7 @@ func TestPause(t *testing.T) {
 	if first, hour := in(time.Minute), in(time.Hour); first > 7 || hour > 15 {
 		t.Errorf("it was asked %d times in a minute, and %d times in the next hour", first, hour)
 	}
-	if _, err := c.Ask(t.Context(), "c", seats.Ask{Pods: 1}); errors.Is(err, errPause) {
+	if _, err := c.Ask(t.Context(), "c", seats.Ask{Pods: 1}); errors.Is(err, seats.ErrNotAsked) {
 		t.Error("another replica is not asked either")
 	}
 	s.err, s.answer = nil, "null"

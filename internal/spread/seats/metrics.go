@@ -25,7 +25,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		states: set.GaugeVec("stowage_claims", "Claims in this replica's memory, by state: deciding (admission waits), pending (pod not seen yet), settled (pod seen), or dead (pod presumed never created).", "state"),
 		writes: set.CounterVec("stowage_ledger_writes_total", "Writes of seat ledgers, by result: ok, conflict (another replica was first), uncertain (no answer), refused, or busy (the API server had no room).", "result"),
 		sizes:  set.Histogram("stowage_ledger_write_claims", "New claims in one write of a seat ledger.", prometheus.ExponentialBuckets(1, 2, 10)),
-		relays: set.CounterVec("stowage_claims_relayed_total", "Pods for which this replica asked the one that writes their SeatLedger for a seat, by result: granted, or refused and failed, after which this replica claims a seat itself. Refused means that the other replica does not know the strategy, or could not claim a seat in time.", "result"),
+		relays: set.CounterVec("stowage_claims_relayed_total", "Pods for which this replica asked the one that writes their SeatLedger for a seat, by result: granted, refused or failed (no answer). If there is no seat, this replica claims one itself. The other replica refuses if it does not know the strategy, could not claim a seat in time, or the owner asks for no more pods.", "result"),
 	}
 	return m
 }
@@ -62,14 +62,9 @@ func (m *Metrics) write(r ledger.WriteResult) {
 	m.writes.WithLabelValues([]string{"ok", "conflict", "uncertain", "refused", "busy"}[r]).Inc()
 }
 
-// relayed counts the pods of a request to another replica.
-func (m *Metrics) relayed(pods, granted int, err error) {
-	m.relays.WithLabelValues("granted").Add(float64(granted))
-	result := "refused"
-	if err != nil {
-		result = "failed"
-	}
-	m.relays.WithLabelValues(result).Add(float64(pods - granted))
+// relayed counts pods for which another replica was asked.
+func (m *Metrics) relayed(result string, pods int) {
+	m.relays.WithLabelValues(result).Add(float64(pods))
 }
 
 // keeps publishes how many claims there are in each state.

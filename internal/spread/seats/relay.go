@@ -2,11 +2,14 @@ package seats
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/utils/clock"
 
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -14,10 +17,12 @@ import (
 
 // The bounds of asking another replica for seats.
 const (
-	relayWait    = time.Second             // how long the other replica lets the pods wait
-	relayTimeout = 1250 * time.Millisecond // how long its answer may take
-	mostRelayed  = 256                     // pods of one request
-	mostAsking   = 2                       // requests for one owner at once
+	relayTimeout = 700 * time.Millisecond // how long a pod waits, and no more than a third of what its review has left
+	relayLeast   = 100 * time.Millisecond // with less, nobody is asked
+	relayWait    = 600 * time.Millisecond // how long the other replica lets pods wait, so that its answer comes in time
+	relayRest    = 50 * time.Millisecond  // how long an answer that has a seat waits for those of the other pods
+	mostRelayed  = 256                    // pods of one request
+	mostRequests = 2                      // for one owner at once; beyond, pods share the next one
 )
 
 // Ask asks another replica for seats of some pods of an owner.
@@ -42,109 +47,161 @@ type Grant struct {
 
 // Relay asks other replicas for seats. Its method may be called at once.
 type Relay interface {
-	// Ask returns at most one grant for each pod. An error says why there is none.
+	// Ask returns at most one grant for each pod, and an error if there was no answer. [ErrNotAsked] means that no request was sent.
 	Ask(ctx context.Context, replica string, a Ask) ([]Grant, error)
 }
 
-// relays are the pods that wait for seats of other replicas. Those of one owner share requests: beyond mostAsking under way, pods wait for the
-// next one.
-type relays struct {
+// ErrNotAsked means that a replica is not asked, because it is none of the webhook's, or because it has not answered lately.
+var ErrNotAsked = errors.New("the replica is not asked")
+
+// askers are the pods that wait for seats of other replicas.
+type askers struct {
 	relay Relay
 
 	mu     sync.Mutex
-	asking map[relayKey]*asking
+	groups map[groupKey]*group
 }
 
-// asking is what waits, and how many requests are under way.
-type asking struct {
-	waiting []chan<- *Grant
-	under   int
-}
-
-// relayKey is what pods have in common that may share a request.
-type relayKey struct {
+// groupKey is what pods have in common that may share a request.
+type groupKey struct {
 	replica   string
 	owner     ledger.OwnerKey
 	strategy  sequence.Fingerprint
 	writeCost bool
 }
 
+// group are the pods that wait for a request to be sent, and how many requests for other ones are under way.
+type group struct {
+	waiting  []*asker
+	underWay int
+}
+
+// asker is a pod that waits.
+type asker struct {
+	answer chan *Grant // has room for one: nil if the other replica gives no seat
+	left   bool        // it waits no more
+}
+
 // fromWriter asks the replica that writes an owner's ledger for a seat: see [ledger.Book.Writer]. It returns false if there is no such replica,
 // or if that gives no seat in time.
 func (l *Service) fromWriter(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (res ledger.Result, ok bool) {
-	key := relayKey{owner: owner.Key(), strategy: s.Fingerprint(), writeCost: writeCost}
-	if l.relays.relay == nil || !l.knows(key.owner) {
+	wait := relayTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, deadline.Sub(l.clock.Now())/3)
+	}
+	if l.askers.relay == nil || wait < relayLeast || !l.knows(owner.Key()) {
 		return res, false
 	}
+	key := groupKey{owner: owner.Key(), strategy: s.Fingerprint(), writeCost: writeCost}
 	l.with(key.owner, func(now time.Duration, e *entry) { key.replica = e.book.Writer(now) })
 	if key.replica == "" {
 		return res, false
 	}
-	answer := make(chan *Grant, 1)
-	l.relays.mu.Lock()
-	a := l.relays.asking[key]
-	if a == nil {
-		a = &asking{}
-		l.relays.asking[key] = a
-	}
-	a.waiting = append(a.waiting, answer)
-	if a.under < mostAsking {
-		a.under++
-		go l.relayAll(key, a)
-	}
-	l.relays.mu.Unlock()
+	pod := l.join(key)
+	timeout := l.clock.NewTimer(wait)
+	defer timeout.Stop()
 	select {
-	case g := <-answer:
-		if g != nil {
-			res.Seat, res.ID, res.Written, res.Prepared = ledger.Seat{Pool: g.Pool, Ordinal: g.Ordinal}, g.ID, true, g.Prepared
+	case g := <-pod.answer:
+		if g == nil {
+			return res, false
 		}
-		return res, g != nil
+		if _, known := s.PoolKeyed(g.Pool); !known {
+			return res, false
+		}
+		l.with(key.owner, func(now time.Duration, e *entry) { e.book.Granted(now, g.ID) })
+		res.Seat, res.ID, res.Written, res.Prepared = ledger.Seat{Pool: g.Pool, Ordinal: g.Ordinal}, g.ID, true, g.Prepared
+		return res, true
+	case <-timeout.C():
 	case <-ctx.Done():
-		return res, false
 	}
+	l.askers.mu.Lock()
+	pod.left = true
+	l.askers.mu.Unlock()
+	return res, false
 }
 
-// relayAll asks for the pods that wait, until none does.
-func (l *Service) relayAll(key relayKey, a *asking) {
+// join adds a pod to its group.
+func (l *Service) join(key groupKey) *asker {
+	l.askers.mu.Lock()
+	defer l.askers.mu.Unlock()
+	g := l.askers.groups[key]
+	if g == nil {
+		g = &group{}
+		l.askers.groups[key] = g
+	}
+	pod := &asker{answer: make(chan *Grant, 1)}
+	g.waiting = append(g.waiting, pod)
+	if g.underWay < mostRequests {
+		g.underWay++
+		go l.askAll(key, g)
+	}
+	return pod
+}
+
+// askAll asks for the pods of a group, until none waits.
+func (l *Service) askAll(key groupKey, g *group) {
 	for {
-		l.relays.mu.Lock()
-		now := a.waiting[:min(len(a.waiting), mostRelayed)]
-		a.waiting = a.waiting[len(now):]
-		if len(now) == 0 {
-			if a.under--; a.under == 0 {
-				delete(l.relays.asking, key)
-			}
-			l.relays.mu.Unlock()
+		pods := l.next(key, g)
+		if len(pods) == 0 {
 			return
 		}
-		l.relays.mu.Unlock()
-		grants := l.relayOnce(key, len(now))
-		for i, answer := range now {
-			if i < len(grants) {
-				answer <- &grants[i] // has room for it
-			} else {
-				answer <- nil
+		grants := l.askOnce(key, len(pods))
+		l.askers.mu.Lock()
+		pods = slices.DeleteFunc(pods, (*asker).hasLeft)
+		for i, pod := range pods {
+			switch {
+			case i < len(grants):
+				pod.answer <- &grants[i]
+			case len(grants) == 0:
+				pod.answer <- nil
+			default: // there were seats ahead for the first pods alone
+				g.waiting = append(g.waiting, pod)
 			}
 		}
+		l.askers.mu.Unlock()
 	}
 }
 
-// relayOnce sends one request. An answer without a grant is one of a replica that knows the owner by another strategy.
-func (l *Service) relayOnce(key relayKey, pods int) (grants []Grant) {
+func (a *asker) hasLeft() bool { return a.left }
+
+// next takes the pods of the next request out of a group. If there are none, this was the end of one of its requests.
+func (l *Service) next(key groupKey, g *group) []*asker {
+	l.askers.mu.Lock()
+	defer l.askers.mu.Unlock()
+	g.waiting = slices.DeleteFunc(g.waiting, (*asker).hasLeft)
+	pods := slices.Clone(g.waiting[:min(len(g.waiting), mostRelayed)])
+	g.waiting = slices.Delete(g.waiting, 0, len(pods))
+	if len(pods) == 0 {
+		if g.underWay--; g.underWay == 0 {
+			delete(l.askers.groups, key)
+		}
+	}
+	return pods
+}
+
+// askOnce sends one request.
+func (l *Service) askOnce(key groupKey, pods int) (grants []Grant) {
 	ctx, cancel := context.WithTimeout(context.Background(), relayTimeout) //nolint:forbidigo // it serves several pods, and outlives each
 	defer cancel()
 	defer utilruntime.HandleCrashWithContext(ctx, func(context.Context, any) { grants = nil })
-	var seen uint64
-	l.with(key.owner, func(_ time.Duration, e *entry) { seen = e.book.Seen() })
-	grants, err := l.relays.relay.Ask(ctx, key.replica, Ask{
-		Namespace: key.owner.Namespace, UID: key.owner.UID, Strategy: key.strategy.String(), WriteCost: key.writeCost, Pods: pods, Seen: seen,
-	})
-	l.metrics.relayed(pods, len(grants), err)
+	a := Ask{Namespace: key.owner.Namespace, UID: key.owner.UID, Strategy: key.strategy.String(), WriteCost: key.writeCost, Pods: pods}
+	l.with(key.owner, func(_ time.Duration, e *entry) { a.Seen = e.book.Seen() })
+	grants, err := l.askers.relay.Ask(ctx, key.replica, a)
+	switch {
+	case errors.Is(err, ErrNotAsked):
+	case err != nil:
+		l.metrics.relayed("failed", pods)
+		l.logError(err, "another replica was asked for seats in vain", ledger.Owner{Namespace: key.owner.Namespace})
+	case len(grants) == 0:
+		l.metrics.relayed("refused", pods)
+	default:
+		l.metrics.relayed("granted", len(grants))
+	}
 	return grants
 }
 
-// Grant answers another replica. It gives no seat that is a guess, and none to an owner that it has given no seat before, so it keeps nothing
-// that was not there.
+// Grant answers another replica, for some of the pods at least. It gives no seat that is a guess, and none to an owner that it has given no seat
+// before, so it keeps nothing that was not there. If ctx has ended meanwhile, nobody waits for the answer, and the claims are given back.
 func (l *Service) Grant(ctx context.Context, a Ask) []Grant {
 	key := ledger.OwnerKey{Namespace: a.Namespace, UID: a.UID}
 	if !l.knows(key) {
@@ -152,32 +209,57 @@ func (l *Service) Grant(ctx context.Context, a Ask) []Grant {
 	}
 	var answers []chan ledger.Result
 	l.with(key, func(now time.Duration, e *entry) {
+		e.book.SeenElsewhere(now, a.Seen)
 		s := e.book.Strategy(a.Strategy)
-		if s == nil {
+		if s == nil || e.book.Struggles() {
 			return
 		}
-		e.book.SeenElsewhere(now, a.Seen)
-		for range min(a.Pods, mostRelayed) {
+		pods := min(a.Pods, mostRelayed)
+		if ahead := e.book.Spares(); ahead > 0 {
+			pods = min(pods, ahead) // these need not wait for others
+		}
+		for range pods {
 			r := &ledger.Request{Strategy: s, WriteCost: a.WriteCost, Relayed: true, Deadline: now + relayWait}
 			answer := make(chan ledger.Result, 1)
 			e.waiting[r], answers = answer, append(answers, answer)
 			e.book.Enqueue(now, r)
 		}
 	})
-	var grants []Grant
-	for _, answer := range answers {
-		select {
-		case res := <-answer:
-			switch {
-			case res.Err != nil:
-			case res.Written && !res.Unverified:
-				grants = append(grants, Grant{ID: res.ID, Pool: res.Pool, Ordinal: res.Ordinal, Prepared: res.Prepared})
-			default:
-				l.GiveBack(ledger.Owner{Namespace: a.Namespace, UID: a.UID}, res.ID)
+	results, late := collect(l.clock, answers)
+	owner := ledger.Owner{Namespace: a.Namespace, UID: a.UID}
+	if len(late) > 0 {
+		go func() {
+			for _, answer := range late {
+				l.GiveBack(owner, (<-answer).ID) // each comes by its deadline
 			}
-		case <-ctx.Done(): // the other replica is gone; the claims are presumed dead
-			return grants
+		}()
+	}
+	var grants []Grant
+	for _, res := range results {
+		switch {
+		case res.Err != nil:
+		case res.Written && !res.Unverified && ctx.Err() == nil:
+			grants = append(grants, Grant{ID: res.ID, Pool: res.Pool, Ordinal: res.Ordinal, Prepared: res.Prepared})
+		default:
+			l.GiveBack(owner, res.ID)
 		}
 	}
 	return grants
+}
+
+// collect waits for answers, and no longer than relayRest after one that has a seat: while it waits for others, that seat is presumed dead
+// elsewhere. It returns what comes late, too.
+func collect(c clock.WithDelayedExecution, answers []chan ledger.Result) (results []ledger.Result, late []chan ledger.Result) {
+	var rest <-chan time.Time
+	for i, answer := range answers {
+		select {
+		case res := <-answer:
+			if results = append(results, res); res.Err == nil && rest == nil {
+				rest = c.After(relayRest)
+			}
+		case <-rest:
+			return results, answers[i:]
+		}
+	}
+	return results, nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
 
 // relaying carries requests from one replica to another.
@@ -35,12 +37,17 @@ func (r *relaying) Ask(ctx context.Context, replica string, a Ask) ([]Grant, err
 	return nil, errors.New("no such replica")
 }
 
+// largeAPI has an owner that asks for many pods.
+type largeAPI struct{ sharedAPI }
+
+func (*largeAPI) ReadReplicas(context.Context, ledger.Owner) (int64, error) { return 1000, nil }
+
 // A replica that is asked gives no seat by a strategy that it does not know, to an owner that it does not know, or beyond what the owner asks
 // for, and keeps nothing of such requests.
 func TestGrant(t *testing.T) { synctest.Test(t, testGrant) }
 
 func testGrant(t *testing.T) {
-	l, s := newTestLedger(t, &sharedAPI{}, "a"), simulated["80:20"]
+	l, s := newTestLedger(t, &largeAPI{}, "a"), simulated["80:20"]
 	ask := func(uid types.UID, strategy string, pods int) int {
 		return len(l.Grant(t.Context(), Ask{Namespace: "ns", UID: uid, Strategy: strategy, WriteCost: true, Pods: pods}))
 	}
@@ -67,16 +74,45 @@ func testGrant(t *testing.T) {
 			t.Errorf("%s: %d seats, want %d", name, got, tc.want)
 		}
 	}
-	begun := time.Now()
-	if n := ask("uid", s.Fingerprint().String(), 100_000); n != 196 { // of 200, four have seats
-		t.Errorf("of 200 pods that the owner asks for, 100,000 more were given %d seats", n)
+	total := 4
+	for {
+		begun := time.Now()
+		n := ask("uid", s.Fingerprint().String(), 100_000)
+		if took := time.Since(begun); n > mostRelayed || took > relayWait {
+			t.Errorf("%d seats after %s", n, took)
+		}
+		if total += n; n == 0 {
+			break
+		}
+		time.Sleep(time.Second) // no seat is ahead any more
 	}
-	if took := time.Since(begun); took > relayWait {
-		t.Errorf("that took %s", took)
+	if total != 1000 {
+		t.Errorf("of 1000 pods that the owner asks for, %d were given seats", total)
 	}
 	l.with(testOwner.Key(), func(_ time.Duration, e *entry) {
 		if n := len(e.waiting); n != 0 {
 			t.Errorf("%d requests are still waiting", n)
+		}
+	})
+}
+
+// Seats for a replica that waits no more are given back.
+func TestGrantInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &sharedAPI{}
+		l, s := newTestLedger(t, api, "a"), simulated["80:20"]
+		if _, err := l.Claim(t.Context(), testOwner, s, true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if grants := l.Grant(ctx, Ask{Namespace: "ns", UID: "uid", Strategy: s.Fingerprint().String(), Pods: 5}); len(grants) != 0 {
+			t.Errorf("%d seats", len(grants))
+		}
+		time.Sleep(time.Second)
+		if o, _ := api.ReadLedger(t.Context(), testOwner); len(o.Claims) != 1 {
+			t.Errorf("the ledger has %d claims", len(o.Claims))
 		}
 	})
 }
@@ -87,7 +123,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 		api := &sharedAPI{}
 		writer, asks := newTestLedger(t, api, "a"), newTestLedger(t, api, "b")
 		r := &relaying{replicas: []*Service{writer, asks}, loses: 1}
-		api.watchers, asks.relays.relay = r.replicas, r
+		api.watchers, asks.askers.relay = r.replicas, r
 		if _, err := writer.Claim(t.Context(), testOwner, simulated["80:20"], true); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +133,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 		if err != nil || !res.Written || r.asked.Load() != 1 {
 			t.Fatalf("%+v %v after %d requests", res, err, r.asked.Load())
 		}
-		if took := time.Since(begun); took < relayTimeout || took > relayTimeout+time.Second {
+		if took := time.Since(begun); took < relayTimeout || took > 2*relayTimeout {
 			t.Errorf("that took %s", took)
 		}
 		asks.with(testOwner.Key(), func(now time.Duration, e *entry) {
@@ -106,9 +142,9 @@ func TestClaimWithoutAnswer(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		asks.relays.mu.Lock()
-		defer asks.relays.mu.Unlock()
-		if n := len(asks.relays.asking); n != 0 {
+		asks.askers.mu.Lock()
+		defer asks.askers.mu.Unlock()
+		if n := len(asks.askers.groups); n != 0 {
 			t.Errorf("requests for %d owners are still under way", n)
 		}
 	})

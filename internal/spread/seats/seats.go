@@ -75,7 +75,7 @@ type Service struct {
 	unverified unverified
 	asker      func(ctx context.Context, namespace string) worldcache.Asker
 	logs       flowcontrol.PassiveRateLimiter
-	relays     relays
+	askers     askers
 
 	mu     sync.Mutex
 	books  map[ledger.OwnerKey]*entry
@@ -122,7 +122,7 @@ func New(o Options) *Service {
 		api: o.API, writer: o.Writer, timing: ledger.DefaultTiming(), clock: o.Clock, start: o.Clock.Now(), log: o.Log, metrics: o.Metrics,
 		books: map[ledger.OwnerKey]*entry{}, unverified: newUnverified(), asker: o.Asker,
 		logs:   flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
-		relays: relays{relay: o.Relay, asking: map[relayKey]*asking{}},
+		askers: askers{relay: o.Relay, groups: map[groupKey]*group{}},
 	}
 	l.timing.Jitter = rand.Float64
 	if l.asker == nil {

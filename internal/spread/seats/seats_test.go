@@ -126,7 +126,7 @@ func testLedgerConcurrentClaims(t *testing.T, relay Relay) {
 	if relays {
 		r.replicas = replicas
 		for _, l := range replicas {
-			l.relays.relay = r
+			l.askers.relay = r
 		}
 	}
 	s := simulated["base 1, then 1:1"]
@@ -156,14 +156,14 @@ func testLedgerConcurrentClaims(t *testing.T, relay Relay) {
 				return
 			}
 			mu.Lock()
+			defer mu.Unlock() // a watch shows pods in the order of their versions
 			if other, taken := seats[res.Seat]; taken {
 				t.Errorf("seat %v was given to %s and %s", res.Seat, other, res.ID)
 			}
 			seats[res.Seat] = res.ID
-			mu.Unlock()
 			for j, l := range replicas {
 				pod := testPod(fmt.Sprintf("p%d", i), l.Pods().Key, res)
-				pod.ResourceVersion = fmt.Sprint(1000 + i)
+				pod.ResourceVersion = fmt.Sprint(1000 + len(seats))
 				if err := l.Pods().Add(pod); err != nil {
 					t.Error(j, err)
 				}
