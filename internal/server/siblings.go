@@ -77,7 +77,8 @@ func (s *siblings) address(replica string) string {
 			continue
 		}
 		for _, e := range slice.Endpoints {
-			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && e.TargetRef.Name == pod && len(e.Addresses) > 0 && ptr.Deref(e.Conditions.Serving, true) {
+			is := e.TargetRef != nil && e.TargetRef.Kind == "Pod" && e.TargetRef.Name == pod
+			if is && len(e.Addresses) > 0 && ptr.Deref(e.Conditions.Serving, true) {
 				return net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*slice.Ports[0].Port)))
 			}
 		}

@@ -104,21 +104,25 @@ func (b *Book) PodSeen(now time.Duration, uid string, p Pod) {
 	c := b.byID[p.ID]
 	if _, ok := b.ids[p.ID]; !ok {
 		b.ids[p.ID] = p.Version
-		since, granted := b.granted[p.ID]
-		delete(b.granted, p.ID)
-		if c != nil && c.own {
-			since = c.firstSeen
-		}
-		own := granted || c != nil && c.own
-		if own {
-			b.settle.observe(now-since, b.timing.MaxPatience)
-		}
-		if own || c != nil { // pods from before this process do not show which replica is called now
-			b.seatedBy.count(own)
-		}
+		b.firstSeen(now, p.ID, c)
 	}
 	if c != nil && c.counted {
 		b.uncount(c)
+	}
+}
+
+// firstSeen notes how long the pod of a claim has taken, and which replica was asked for it. The claim is nil if this book does not know it.
+func (b *Book) firstSeen(now time.Duration, id string, c *claim) {
+	since, own := b.granted[id]
+	delete(b.granted, id)
+	if c != nil && c.own {
+		since, own = c.firstSeen, true
+	}
+	if own {
+		b.settle.observe(now-since, b.timing.MaxPatience)
+	}
+	if own || c != nil { // pods from before this process do not show which replica is called now
+		b.seatedBy.count(own)
 	}
 }
 

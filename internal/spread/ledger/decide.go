@@ -34,7 +34,7 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 		case b.total+1 > b.most(r.Strategy) && !r.beyond && !b.mayExceed(now, r, &acts):
 			return false
 		}
-		if r.Within && b.replicas >= 0 && b.total+1 > b.replicas || r.Relayed && b.total+1 > b.most(r.Strategy) {
+		if b.isBeyond(r) {
 			r.Result = Result{Err: ErrBeyond, Unverified: true}
 			acts = append(acts, Action{Answer: r})
 			return true
@@ -55,6 +55,17 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 	return acts, decided
 }
 
+// isBeyond reports whether a request may not have a seat beyond some count, and has reached it.
+func (b *Book) isBeyond(r *Request) bool {
+	switch {
+	case r.Relayed:
+		return b.total+1 > b.most(r.Strategy)
+	case r.Within:
+		return b.replicas >= 0 && b.total+1 > b.replicas
+	}
+	return false
+}
+
 // most returns how many pods may have a seat: no more than the owner asks for, and no more than the strategy has seats.
 func (b *Book) most(s *sequence.Strategy) int64 {
 	if b.replicas < 0 {
@@ -69,12 +80,7 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	most, full := b.most(r.Strategy), b.maximaAlone()
 	// A count that was read before the pod was created may be older than its reason.
 	if !full && b.replicasSince < r.arrived {
-		if b.withoutCount(now, r) {
-			r.unverified = true
-			return true
-		}
-		*acts = b.readReplicas(now, *acts)
-		return false
+		return b.countAgain(now, r, acts)
 	}
 	if r.Relayed {
 		return true // the replica that asks waits for what is gone, and has the time for it
@@ -113,6 +119,16 @@ func (b *Book) mayExceed(now time.Duration, r *Request, acts *[]Action) bool {
 	// 3. The controller is behind a scale-down, and the seat is the first to go; or no pool may take the pod.
 	r.beyond = true
 	return true
+}
+
+// countAgain has the replica count read for a request. It reports whether the request can be decided now, because it cannot be read.
+func (b *Book) countAgain(now time.Duration, r *Request, acts *[]Action) bool {
+	if b.withoutCount(now, r) {
+		r.unverified = true
+		return true
+	}
+	*acts = b.readReplicas(now, *acts)
+	return false
 }
 
 // maximaAlone reports whether one pod more is within what the owner asks for, so that the pools' maxima alone are reached, and nothing need

@@ -16,7 +16,8 @@ const lately = 10 * time.Second
 // Writer returns the replica to ask for a seat: the other one that has lately written the ledger. It is empty if there is none, or if this
 // replica has requests of its own under way or seats ahead.
 func (b *Book) Writer(now time.Duration) string {
-	if b.wroteLast == b.writer || now-b.changedAt > lately || b.load.full() || b.writing || len(b.queue) > 0 || b.spares() > 0 {
+	other := b.wroteLast != b.writer && now-b.changedAt <= lately
+	if busy := b.writing || len(b.queue) > 0 || b.spares() > 0; !other || busy || b.load.full() {
 		return ""
 	}
 	return b.wroteLast
