@@ -14,10 +14,9 @@ import (
 const lately = 10 * time.Second
 
 // Writer returns the replica to ask for a seat: the other one that has lately written the ledger. It is empty if there is none, or if this
-// replica has requests of its own under way or seats ahead.
+// replica has seats ahead. All agree on who wrote last, so no two ask each other for long.
 func (b *Book) Writer(now time.Duration) string {
-	other := b.wroteLast != b.writer && now-b.changedAt <= lately
-	if busy := b.writing || len(b.queue) > 0 || b.spares() > 0; !other || busy || b.load.full() {
+	if b.wroteLast == b.writer || now-b.changedAt > lately || b.spares() > 0 || b.load.full() {
 		return ""
 	}
 	return b.wroteLast
