@@ -65,7 +65,7 @@ type askers struct {
 // groupKey is what pods have in common that may share a request.
 type groupKey struct {
 	replica   string
-	owner     ledger.OwnerKey
+	owner     ledger.Owner
 	strategy  sequence.Fingerprint
 	writeCost bool
 }
@@ -92,8 +92,8 @@ func (l *Service) fromWriter(ctx context.Context, owner ledger.Owner, s *sequenc
 	if l.askers.relay == nil || wait < relayLeast || !l.knows(owner.Key()) {
 		return res, false
 	}
-	key := groupKey{owner: owner.Key(), strategy: s.Fingerprint(), writeCost: writeCost}
-	l.with(key.owner, func(now time.Duration, e *entry) { key.replica = e.book.Writer(now) })
+	key := groupKey{owner: owner, strategy: s.Fingerprint(), writeCost: writeCost}
+	l.with(owner.Key(), func(now time.Duration, e *entry) { key.replica = e.book.Writer(now) })
 	if key.replica == "" {
 		return res, false
 	}
@@ -108,7 +108,7 @@ func (l *Service) fromWriter(ctx context.Context, owner ledger.Owner, s *sequenc
 		if _, known := s.PoolKeyed(g.Pool); !known {
 			return res, false
 		}
-		l.with(key.owner, func(now time.Duration, e *entry) { e.book.Granted(now, g.ID) })
+		l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.Granted(now, g.ID) })
 		res.Seat, res.ID, res.Written, res.Prepared = ledger.Seat{Pool: g.Pool, Ordinal: g.Ordinal}, g.ID, true, g.Prepared
 		return res, true
 	case <-timeout.C():
@@ -185,13 +185,13 @@ func (l *Service) askOnce(key groupKey, pods int) (grants []Grant) {
 	defer cancel()
 	defer utilruntime.HandleCrashWithContext(ctx, func(context.Context, any) { grants = nil })
 	a := Ask{Namespace: key.owner.Namespace, UID: key.owner.UID, Strategy: key.strategy.String(), WriteCost: key.writeCost, Pods: pods}
-	l.with(key.owner, func(_ time.Duration, e *entry) { a.Seen = e.book.Seen() })
+	l.with(key.owner.Key(), func(_ time.Duration, e *entry) { a.Seen = e.book.Seen() })
 	grants, err := l.askers.relay.Ask(ctx, key.replica, a)
 	switch {
 	case errors.Is(err, ErrNotAsked):
 	case err != nil:
 		l.metrics.relayed("failed", pods)
-		l.logError(err, "another replica was asked for seats in vain", ledger.Owner{Namespace: key.owner.Namespace})
+		l.logError(err, "another replica was asked for seats in vain", key.owner)
 	case len(grants) == 0:
 		l.metrics.relayed("refused", pods)
 	default:
