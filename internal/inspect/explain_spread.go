@@ -43,7 +43,7 @@ type spreadFacts struct {
 	// Replicas is how many pods the owner asks for, and Pools how they are divided.
 	Replicas  int64           `json:"replicas,omitempty"`
 	Pools     []Pool          `json:"pools,omitempty"`
-	Shortages []shortageFacts `json:"shortages,omitempty"`
+	Shortages []shortageFacts `json:"exhausted,omitempty"`
 	// Unsuitable are the pools of the policy in which no pod of the workload can run.
 	Unsuitable []stowage.UnsuitablePool `json:"unsuitable,omitempty"`
 }

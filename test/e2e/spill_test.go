@@ -50,7 +50,7 @@ func TestSpillAndReturn(t *testing.T) {
 	if state == nil || len(state.Pools) != 1 || state.Pools[0].Name != "spot" || state.Pools[0].Max < 10 || state.Pools[0].Max > 11 {
 		t.Errorf("the PoolState is %+v", state)
 	}
-	n.condition(t, "web", versprei.ConditionCapacityAvailable, "False "+string(stowage.ReasonPoolExhausted))
+	n.condition(t, "web", versprei.ConditionPoolsAvailable, "False "+string(stowage.ReasonPoolExhausted))
 
 	// ... and every view says so. By now the pool may be tried again.
 	out, _, exit := command(t, cluster, "status", "-n", n.Namespace)
@@ -118,7 +118,7 @@ nodeGroups:
 	must(t, n.Update(t.Context(), status))
 	n.InPools(t, "web", "od=6 spot=4")
 	n.stillThere(t, "web", running)
-	n.condition(t, "web", versprei.ConditionCapacityAvailable, "False "+string(stowage.ReasonPoolExhausted))
+	n.condition(t, "web", versprei.ConditionPoolsAvailable, "False "+string(stowage.ReasonPoolExhausted))
 }
 
 // The pods of a Job move if the Job ignores evictions. The Job does not count them as failed.

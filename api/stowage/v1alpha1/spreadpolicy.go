@@ -278,8 +278,8 @@ type PolicyPool struct {
 	// +optional
 	Spill *versprei.Spill `json:"spill,omitempty"`
 
-	// Overflow is the pool's share of the pods for which a shortage leaves no other seat, relative to the other
-	// pools. No seat is left when every pool with a weight has no room or has its maxReplicas.
+	// Overflow is the pool's share of the pods that no pool with a weight can take, relative to the other pools, while
+	// a pool has no room. The pools with a weight can take none if each has no room or has its maxReplicas.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0

@@ -146,8 +146,8 @@ type Pool struct {
 	// +optional
 	Spill *Spill `json:"spill,omitempty"`
 
-	// Overflow is the pool's share of the pods for which a shortage leaves no other seat, relative to the other
-	// pools. No seat is left when every pool with a weight has no room or has its maxReplicas.
+	// Overflow is the pool's share of the pods that no pool with a weight can take, relative to the other pools, while
+	// a pool has no room. The pools with a weight can take none if each has no room or has its maxReplicas.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -268,9 +268,9 @@ type Spill struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s') && duration(self) <= duration('1h')",message="after is 10s to 1h, such as 2m"
 	After string `json:"after,omitempty"`
 
-	// MaxSpill is how many of the pool's pods other pools may take in one shortage. It is a number, or a percentage
-	// of the pods that the pool should have when the shortage begins, rounded up. The others wait. Without it, other
-	// pools take all pods that wait.
+	// MaxSpill is how many of the pool's pods other pools may take while it has no room. It is a number, or a
+	// percentage of the pods that the pool should have when that begins, rounded up. The others wait. Without it,
+	// other pools take all pods that wait.
 	//
 	// +optional
 	// +kubebuilder:validation:XIntOrString
@@ -367,8 +367,8 @@ const (
 	ConditionTargetFound = "TargetFound"
 	// ConditionBalanced is true while each pool has the pods that it should have, and each pod has a node.
 	ConditionBalanced = "Balanced"
-	// ConditionCapacityAvailable is false while a pool has no room for the pods of the target.
-	ConditionCapacityAvailable = "CapacityAvailable"
+	// ConditionPoolsAvailable is false while a pool has no room for the pods of the target.
+	ConditionPoolsAvailable = "PoolsAvailable"
 )
 
 // PodDistributorStatus is what Stowage sees and has done.
@@ -390,7 +390,7 @@ type PodDistributorStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Pools []PoolStatus `json:"pools,omitempty"`
-	// Conditions are TargetFound, Balanced and, where a pool has spill, CapacityAvailable.
+	// Conditions are TargetFound, Balanced and, where a pool has spill, PoolsAvailable.
 	// Reasons of Balanced:
 	// Balanced. Each pool has the pods that it should have, and each pod has a node.
 	// Progressing. Pods are created or removed, or have waited less than 30 s for a node.

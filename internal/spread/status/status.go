@@ -110,11 +110,11 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	// 3. In words.
 	switch short := inWords(division.Shortages); {
 	case p.Spill == nil:
-		meta.RemoveStatusCondition(&st.Conditions, versprei.ConditionCapacityAvailable)
+		meta.RemoveStatusCondition(&st.Conditions, versprei.ConditionPoolsAvailable)
 	case short != "":
-		set(versprei.ConditionCapacityAvailable, metav1.ConditionFalse, stowage.ReasonPoolExhausted, "%s", short)
+		set(versprei.ConditionPoolsAvailable, metav1.ConditionFalse, stowage.ReasonPoolExhausted, "%s", short)
 	default:
-		set(versprei.ConditionCapacityAvailable, metav1.ConditionTrue, stowage.ReasonAvailable, "no pool is known to lack room")
+		set(versprei.ConditionPoolsAvailable, metav1.ConditionTrue, stowage.ReasonAvailable, "no pool is known to lack room")
 	}
 	alone, err := r.leftAlone(ctx, d.Namespace, owners)
 	if err != nil {
