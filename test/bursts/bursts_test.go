@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,6 +88,7 @@ func TestSpreadConcurrent(t *testing.T) {
 			{"a scale-down meets pending pods", false, testPending},
 			{"a webhook is killed, failing closed", true, testKilledClosed},
 			{"a webhook is killed, failing open", true, testKilledOpen},
+			{"a webhook that writes hangs", false, testHungWriter},
 		} {
 			if tc.alone || *long || len(suite.Cluster.Replicas()) > 1 {
 				t.Run(tc.name, tc.test)
@@ -346,6 +348,45 @@ func testKilledClosed(t *testing.T) {
 		return false, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/try":"%d"}}}`, tries)))
 	})
 	n.Spreads(t, "web", 300, suite.StrategyOf(t, suite.Documented))
+}
+
+// The replica that the others ask for seats hangs until the burst is over. Pods that it was called for bypass it.
+func testHungWriter(t *testing.T) {
+	n := suite.NewTenant(t)
+	if len(suite.Cluster.Replicas()) == 1 {
+		t.Skip("nobody asks a lone replica")
+	}
+	annotations := suite.Annotated(suite.EightyTwenty)
+	annotations[stowage.RebalanceAnnotation] = string(versprei.RebalanceEvict)
+	d := n.Deployment("web", 300, annotations)
+	suite.Must(t, n.Create(t.Context(), d))
+	var writer *controlplane.Replica
+	suite.Eventually(t, "the burst is under way, and a replica writes its ledger", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), "web")
+		if err != nil || len(pods) < 40 {
+			return false, err
+		}
+		var ledgers stowage.SeatLedgerList
+		if err := suite.Cluster.Client.List(t.Context(), &ledgers, client.InNamespace(n.Namespace)); err != nil || len(ledgers.Items) == 0 {
+			return false, err
+		}
+		for _, r := range suite.Cluster.Replicas() {
+			if strings.HasPrefix(ledgers.Items[0].Writer, "pod/"+r.Name+"_") {
+				writer = r
+			}
+		}
+		return writer != nil, nil
+	})
+	begin := time.Now()
+	suite.Must(t, writer.Signal(syscall.SIGSTOP))
+	t.Cleanup(func() { _ = writer.Signal(syscall.SIGCONT) }) // if it fails before
+	suite.Eventually(t, "all pods are created without it", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), "web")
+		return len(pods) == 300, err
+	})
+	t.Logf("the burst took %s more", time.Since(begin).Round(100*time.Millisecond))
+	suite.Must(t, writer.Signal(syscall.SIGCONT))
+	n.Spreads(t, "web", 300, suite.StrategyOf(t, suite.EightyTwenty))
 }
 
 func testKilledOpen(t *testing.T) {
