@@ -74,6 +74,6 @@ type Capability struct {
 	Checks map[string]healthz.Checker
 	// Debug are pages beside the metrics, by path. They show what only administrators may see.
 	Debug map[string]http.Handler
-	// Siblings are pages of the webhook's port for its other replicas, by path. Each refuses whoever is none.
-	Siblings map[string]http.Handler
+	// ForSiblings are pages of the webhook's port that only its other replicas may call, by path. Each refuses whoever is none.
+	ForSiblings map[string]http.Handler
 }

@@ -175,7 +175,7 @@ type capabilities struct {
 	runs        []func(ctx context.Context) error
 	checks      map[string]healthz.Checker
 	debug       map[string]http.Handler
-	siblings    map[string]http.Handler
+	forSiblings map[string]http.Handler
 
 	exclude func(namespaces []string) // from strategies
 	check   func(context.Context, feature.Written) ([]string, error)
@@ -187,14 +187,14 @@ func (c *capabilities) add(one *capability.Capability) {
 	c.features, c.controllers, c.runs = append(c.features, one.Feature), append(c.controllers, one.Controllers...), append(c.runs, one.Runs...)
 	maps.Copy(c.checks, one.Checks)
 	maps.Copy(c.debug, one.Debug)
-	maps.Copy(c.siblings, one.Siblings)
+	maps.Copy(c.forSiblings, one.ForSiblings)
 }
 
 // newCapabilities makes the capabilities that are on. Sizing comes before the peer pods, which keep a record of what they removed; the
 // sizes of a second pass are fresher than that record.
 func (p *process) newCapabilities(ctx context.Context, host *capability.Host) (*capabilities, error) {
 	all := &capabilities{
-		checks: map[string]healthz.Checker{}, debug: map[string]http.Handler{}, siblings: map[string]http.Handler{}, exclude: func([]string) {},
+		checks: map[string]healthz.Checker{}, debug: map[string]http.Handler{}, forSiblings: map[string]http.Handler{}, exclude: func([]string) {},
 		check: func(context.Context, feature.Written) ([]string, error) { return nil, nil },
 	}
 	if p.Spread.Feature.Enabled {
@@ -255,7 +255,7 @@ func (p *process) addWebhook(pipeline *pipeline.Pipeline, c *capabilities, repli
 		return err
 	}
 	p.addHandlers(port, pipeline, c.check, replica)
-	for path, h := range c.siblings {
+	for path, h := range c.forSiblings {
 		port.Register(path, closeWhen(p.ready.leaves, h))
 	}
 	pod, _ := p.env.Lookup("POD_NAME")

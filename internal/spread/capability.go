@@ -109,10 +109,10 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 	c := &Capability{
 		seats: service, policies: policies, nodes: decides.Nodes,
 		Capability: capability.Capability{
-			Feature:  decides,
-			Debug:    map[string]http.Handler{"/debug/seats": service},
-			Siblings: map[string]http.Handler{relay.Path: relay.Handler(key, service)},
-			Runs:     []func(context.Context) error{follow, h.World.ReadSpecs},
+			Feature:     decides,
+			Debug:       map[string]http.Handler{"/debug/seats": service},
+			ForSiblings: map[string]http.Handler{relay.Path: relay.Handler(key, service)},
+			Runs:        []func(context.Context) error{follow, h.World.ReadSpecs},
 		},
 	}
 	follower := &seats.Follower{Seats: service, Pods: h.Clientset.CoreV1().RESTClient(), Informers: h.Informers}

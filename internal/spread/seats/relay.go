@@ -207,7 +207,7 @@ func (l *Service) Grant(ctx context.Context, a Ask) []Grant {
 	if !l.knows(key) {
 		return nil
 	}
-	var answers []chan ledger.Result
+	var answers []<-chan ledger.Result
 	l.with(key, func(now time.Duration, e *entry) {
 		e.book.SeenElsewhere(now, a.Seen)
 		s := e.book.Strategy(a.Strategy)
@@ -219,10 +219,7 @@ func (l *Service) Grant(ctx context.Context, a Ask) []Grant {
 			pods = min(pods, ahead) // these need not wait for others
 		}
 		for range pods {
-			r := &ledger.Request{Strategy: s, WriteCost: a.WriteCost, Relayed: true, Deadline: now + relayWait}
-			answer := make(chan ledger.Result, 1)
-			e.waiting[r], answers = answer, append(answers, answer)
-			e.book.Enqueue(now, r)
+			answers = append(answers, e.enqueue(now, &ledger.Request{Strategy: s, WriteCost: a.WriteCost, Relayed: true, Deadline: now + relayWait}))
 		}
 	})
 	results, late := collect(l.clock, answers)
@@ -249,7 +246,7 @@ func (l *Service) Grant(ctx context.Context, a Ask) []Grant {
 
 // collect waits for answers, and no longer than relayRest after one that has a seat: while it waits for others, that seat is presumed dead
 // elsewhere. It returns what comes late, too.
-func collect(c clock.WithDelayedExecution, answers []chan ledger.Result) (results []ledger.Result, late []chan ledger.Result) {
+func collect(c clock.WithDelayedExecution, answers []<-chan ledger.Result) (results []ledger.Result, late []<-chan ledger.Result) {
 	var rest <-chan time.Time
 	for i, answer := range answers {
 		select {

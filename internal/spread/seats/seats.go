@@ -102,6 +102,14 @@ func (e *entry) identify(owner ledger.Owner) {
 	}
 }
 
+// enqueue adds a request to the book, and returns what its answer comes by.
+func (e *entry) enqueue(now time.Duration, r *ledger.Request) <-chan ledger.Result {
+	answer := make(chan ledger.Result, 1)
+	e.waiting[r] = answer
+	e.book.Enqueue(now, r)
+	return answer
+}
+
 // Options are what a Service needs.
 type Options struct {
 	API     API
@@ -269,12 +277,11 @@ func (l *Service) ask(ctx context.Context, owner ledger.Owner, r *ledger.Request
 		// Some of the time is for the answer's way back.
 		budget = min(budget, deadline.Sub(l.clock.Now())*9/10)
 	}
-	answer := make(chan ledger.Result, 1)
+	var answer <-chan ledger.Result
 	l.with(owner.Key(), func(now time.Duration, e *entry) {
 		e.identify(owner)
 		r.Deadline = now + budget
-		e.waiting[r] = answer
-		e.book.Enqueue(now, r)
+		answer = e.enqueue(now, r)
 	})
 	return func() (ledger.Result, error) {
 		select {
