@@ -77,8 +77,12 @@ func (b *Book) giveAhead(now time.Duration) {
 			continue
 		}
 		for _, c := range b.spare {
-			if !c.usable() || r.Relayed && r.Deadline > c.ahead.sent+b.timing.Ahead { // its answer must be out in time
+			if !c.usable() {
 				continue
+			}
+			if r.Relayed && r.Deadline > c.ahead.sent+b.timing.Ahead {
+				b.void(c) // the other replica might use it too late, so the next write claims the seat again
+				break
 			}
 			if !c.ahead.strategy.Same(r.Strategy) || c.ahead.writeCost != r.WriteCost {
 				b.void(c)
@@ -87,7 +91,7 @@ func (b *Book) giveAhead(now time.Duration) {
 			if r.Held {
 				c.until = c.ahead.sent + b.timing.Ahead
 			}
-			c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, r.Held, true, now
+			c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, r.Held || r.Relayed, true, now
 			r.claim, r.ahead = c, true
 			break
 		}

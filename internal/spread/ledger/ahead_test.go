@@ -120,6 +120,49 @@ func TestSeatsAhead(t *testing.T) {
 	}
 }
 
+// relayed adds a request of another replica.
+func (b *burst) relayed() {
+	b.Enqueue(b.now, &Request{Strategy: b.strategy, Relayed: true, Deadline: b.now + 600*time.Millisecond})
+}
+
+// A seat ahead may be too old for the replica that asks, which has to use it in time. It is claimed again, so that the pod does not wait until
+// it is given back. For pods of this replica the others are as good as before.
+func TestSeatAheadTooOldToRelay(t *testing.T) {
+	b := newBurst(t)
+	b.settle.observe(time.Second, time.Second) // pods are slow, so the seats ahead are kept
+	b.now += time.Second
+	b.relayed()
+	answers, writes := b.do(10)
+	if len(answers) != 1 || answers[0].Result.Err != nil || answers[0].Result.Prepared || writes != 1 {
+		t.Errorf("after %d writes, the answer to another replica is %+v", writes, answers[0].Result)
+	}
+	b.request(1)
+	if answers, _ := b.do(10); len(answers) != 1 || !answers[0].Result.Prepared {
+		t.Errorf("a pod of this replica got no seat ahead: %+v", answers)
+	}
+}
+
+// A seat that is given to another replica, and that it does not use, is free at once everywhere.
+func TestRelayedSeatIsGivenBack(t *testing.T) {
+	b, other := beforeBurst(), beforeBurst()
+	b.relayed()
+	answers, _ := b.do(1)
+	tell := func() {
+		o := *b.compose(b.now)
+		o.Version = b.version
+		other.LedgerSeen(b.now, o, false)
+		other.refresh(b.now)
+	}
+	if tell(); other.total != 1 {
+		t.Fatalf("the other replica counts %d seats, not the one that was given", other.total)
+	}
+	b.GiveBack(answers[0].Result.ID)
+	b.do(1)
+	if tell(); other.total != 0 {
+		t.Errorf("the other replica still counts %d seats", other.total)
+	}
+}
+
 // A burst whose batches double finds its seats claimed: from the fourth batch on, nearly no request waits.
 func TestSeatsAheadGrow(t *testing.T) {
 	b := newBurst(t)

@@ -188,9 +188,9 @@ func (b *Book) seat(now time.Duration, r *Request) error {
 	if err != nil {
 		return err
 	}
-	c.waiting = true
+	c.waiting, c.Ahead = true, r.Held || r.Relayed
 	if r.Held {
-		c.Ahead, c.until = true, now+b.timing.Ahead
+		c.until = now + b.timing.Ahead
 	}
 	r.claim = c
 	return nil

@@ -742,7 +742,8 @@ func (w *world) check() error {
 			}
 		}
 	}
-	if n := slices.IndexFunc(w.ledger.Claims, func(c Claim) bool { return c.Ahead && !w.ahead[c.ID].used }); n >= 0 && !w.restarted && w.Failing == 0 {
+	unused := func(c Claim) bool { a := w.ahead[c.ID]; return c.Ahead && a != nil && !a.used }
+	if n := slices.IndexFunc(w.ledger.Claims, unused); n >= 0 && !w.restarted && w.Failing == 0 {
 		return fmt.Errorf("the seat %v is still claimed ahead", w.ledger.Claims[n].Seat)
 	}
 	if err := w.checkDomains(); err != nil {
@@ -909,7 +910,7 @@ func (w *world) takeOver(h *hook) {
 			if c.counted && !c.waiting && w.now-c.firstSeen >= b.timing.patience(b.settle) {
 				b.drop(c)
 				c.ID = b.newID()
-				c.firstSeen, c.own, c.counted, c.waiting, c.place = w.now, true, true, true, unwritten
+				c.firstSeen, c.own, c.counted, c.waiting, c.place, c.Ahead, c.ahead = w.now, true, true, true, unwritten, false, nil
 				b.byID[c.ID] = c
 				b.take(c.Seat, c.ID)
 				r.claim = c
@@ -1062,7 +1063,7 @@ func TestSimulation(t *testing.T) {
 func TestSimulationFindsPlantedBugs(t *testing.T) {
 	for b, kind := range map[bug]string{
 		noClaims: "bursts and restarts", droppedClaims: "evictions and drains",
-		noReplicaCheck: "evictions and drains", oldestDeadClaim: "denied creates",
+		noReplicaCheck: "evictions and drains", oldestDeadClaim: "bursts and restarts",
 		usedLate: "bursts of many pods", keptAhead: "bursts of many pods", usedVoid: "bursts of many pods", beyondReplicas: "bursts of many pods",
 		usedAfterEdit: "edits", countedTwice: "bursts of many pods",
 		anyStrategy: "edits", askedAsLocal: "a watch that lags",
