@@ -9,8 +9,8 @@ bench: $(TOOLS)/benchstat ## Compare our handler with a plain one, in one run, a
 	@$(TOOLS)/benchstat -filter '.unit:(sec/op OR allocs/op)' -col '/impl@(plain stowage)' -row '/pod /size' bin/bench.txt
 
 .PHONY: bench-model
-bench-model: ## Play bursts of pods in a model of a machine with two cores, to compare designs of the ledger
-	@go test ./internal/spread/ledger -run '^$$' -bench 'Burst$$' -benchtime 1x
+bench-model: ## Play bursts of pods, and creates of many users, in a model of a machine with two cores, to compare designs of the ledger
+	@go test ./internal/spread/ledger -run '^$$' -bench 'Burst$$|Load$$' -benchtime 1x
 
 .PHONY: bench-cluster
 bench-cluster: controlplane ## Measure bursts of pods on a real control plane (PODS=500, COUNT=5, STOWAGE_REPLICAS=1, CONTROLLERS=0, CASES=spread, DEPLOYMENTS=1, UNSCHEDULED=1: creation alone, SERVICE=by-request|by-connection|affinity, AGAINST=commit, PROFILES=directory)

@@ -58,7 +58,8 @@ func (b *Book) giveBackAt() time.Duration {
 	if len(b.queue) > 0 || len(b.spare) == 0 || b.most(b.latest.Strategy)-b.total >= b.spares() {
 		return never
 	}
-	if b.seatedBy.share() < 1 && b.most(b.latest.Strategy) <= b.total {
+	others := b.seatedBy.share() < 1 || b.requestAt-b.relayedAt < lately
+	if others && b.most(b.latest.Strategy) <= b.total {
 		return b.requestAt + b.timing.Pause // the end of a burst: no batch follows, and pods may wait at another replica
 	}
 	return b.pausedAt()
@@ -76,26 +77,37 @@ func (b *Book) giveAhead(now time.Duration) {
 		if r.claim != nil {
 			continue
 		}
-		for _, c := range b.spare {
-			if !c.usable() {
-				continue
-			}
-			if r.Relayed && r.Deadline > c.ahead.sent+b.timing.Ahead {
-				b.void(c) // the other replica might use it too late, so the next write claims the seat again
-				break
-			}
-			if !c.ahead.strategy.Same(r.Strategy) || c.ahead.writeCost != r.WriteCost {
-				b.void(c)
-				continue
-			}
-			if r.Held {
-				c.until = c.ahead.sent + b.timing.Ahead
-			}
-			c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, r.Held || r.Relayed, true, now
-			r.claim, r.ahead = c, true
-			break
+		c := b.aheadFor(r)
+		if c == nil {
+			continue
+		}
+		if r.Held {
+			c.until = c.ahead.sent + b.timing.Ahead
+		}
+		c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, r.Held || r.Relayed, true, now
+		r.claim, r.ahead = c, true
+	}
+}
+
+// aheadFor returns a seat ahead that a request may have, or nil. It ends those of another strategy. If another replica asks, and might use all
+// seats ahead too late, the oldest one is ended, and the next write claims it again.
+func (b *Book) aheadFor(r *Request) *claim {
+	var old *claim
+	for _, c := range b.spare {
+		switch {
+		case !c.usable():
+		case !c.ahead.strategy.Same(r.Strategy) || c.ahead.writeCost != r.WriteCost:
+			b.void(c)
+		case !r.Relayed || r.Deadline <= c.ahead.sent+b.timing.Ahead:
+			return c
+		case old == nil:
+			old = c
 		}
 	}
+	if old != nil {
+		b.void(old)
+	}
+	return nil
 }
 
 // endAhead ends those claims ahead in the ledger that are not to be used any more.
@@ -162,7 +174,7 @@ func (b *Book) claimable(now time.Duration) int64 {
 		return 0
 	}
 	free, spares := b.most(b.latest.Strategy)-b.total, b.spares()
-	if free <= 0 || b.replicas < 0 {
+	if free <= 0 || b.replicas < 0 || b.latest.Asks && b.writesElsewhere(now) {
 		return 0
 	}
 	return max(0, min(growth*b.recent(now)-spares, free, b.seatedBy.due(free+spares+b.aheadElsewhere())-spares))

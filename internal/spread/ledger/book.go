@@ -60,6 +60,7 @@ type Book struct {
 	arrivals  []time.Duration // of requests lately, see recent
 	latest    *Request        // the one that came last
 	requestAt time.Duration   // when the last one came or was answered
+	relayedAt time.Duration   // when the last one of another replica came
 	gaveBack  bool            // seats ahead were given back since the last one came
 	spare     []*claim        // claimed ahead, with some that are not to be used any more
 	seatedBy  shares          // which replicas have seated the pods seen lately
@@ -72,7 +73,7 @@ func NewBook(timing *Timing, shared *Shared, writer string, newID func() string)
 		timing: timing, settle: &shared.settle, watch: &shared.Watch, load: &shared.Load, writer: writer, newID: newID,
 		table: map[string]*poolSeats{}, pods: map[string]Pod{}, ids: map[string]uint64{}, gone: map[string]time.Duration{},
 		byID: map[string]*claim{}, granted: map[string]time.Duration{},
-		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicasSince: -time.Hour, replicasAt: -time.Hour, replicas: -1, wake: never,
+		known: true, changedAt: -time.Hour, endedAt: -time.Hour, replicasSince: -time.Hour, replicasAt: -time.Hour, relayedAt: -time.Hour, replicas: -1, wake: never,
 	}
 }
 
@@ -287,6 +288,9 @@ func (b *Book) giveUpWriting(now time.Duration) {
 // Enqueue adds a pod that waits for a seat.
 func (b *Book) Enqueue(now time.Duration, r *Request) {
 	r.arrived, b.requestAt, b.latest, b.gaveBack = now, now, r, false
+	if r.Relayed {
+		b.relayedAt = now
+	}
 	b.arrivals = append(b.arrivals, now)
 	b.recent(now) // forgets the older ones
 	if b.Struggles() {
@@ -304,6 +308,7 @@ func (b *Book) Step(now time.Duration) []Action {
 	// 1. Answer those whose claims are written, and those who cannot wait any more.
 	b.useAhead(now)
 	acts = b.answer(now, acts)
+	acts = b.refer(now, acts)
 	b.wakeAhead()
 	if b.replicasExpireSoon(now) {
 		acts = b.readReplicas(now, acts)

@@ -35,8 +35,9 @@ type burstModel struct {
 	done              time.Duration
 	reads, writes     int
 	conflicts, ahead  int
-	unscheduled       int // pods; the scheduler takes one at a time
-	diesAfter         int // so many pods, the replica that writes is killed; 0 is never
+	scheduled         bool // the pods get nodes
+	unscheduled       int  // pods; the scheduler takes one at a time
+	diesAfter         int  // so many pods, the replica that writes is killed; 0 is never
 }
 
 // process shares its part of the processors equally over its jobs.
@@ -242,9 +243,33 @@ func (m *burstModel) burst() {
 			})
 		}
 	}
+	m.scheduled = true
 	batch(1, m.pods)
 	m.play(func() bool { return m.created == m.pods })
 	m.done = m.now
+}
+
+// load has users create all pods, each one after the answer for the one before. It returns how long each create took, sorted.
+func (m *burstModel) load(users int) (took []time.Duration) {
+	left := m.pods
+	var next func()
+	next = func() {
+		if left == 0 {
+			return
+		}
+		left--
+		begun := m.now
+		m.create(func() {
+			took = append(took, m.now-begun)
+			next()
+		})
+	}
+	for range users {
+		next()
+	}
+	m.play(func() bool { return m.created == m.pods })
+	slices.Sort(took)
+	return took
 }
 
 func (m *burstModel) create(answered func()) {
@@ -256,7 +281,7 @@ func (m *burstModel) create(answered func()) {
 				m.kill()
 			}
 			m.seen(strconv.Itoa(m.created), p)
-			if m.unscheduled++; m.unscheduled == 1 {
+			if m.unscheduled++; m.unscheduled == 1 && m.scheduled {
 				m.schedule()
 			}
 			answered()
@@ -290,12 +315,22 @@ func (m *burstModel) create(answered func()) {
 
 // admit gives a pod a seat, as seats.Service does.
 func (r *burstReplica) admit(seated func(Result)) {
-	if r.book.Writer(r.m.now) == "" {
-		r.claim(seated)
+	ask := func() {
+		r.asking = append(r.asking, seated)
+		r.ask()
+	}
+	if r.book.Writer(r.m.now) != "" {
+		ask()
 		return
 	}
-	r.asking = append(r.asking, seated)
-	r.ask()
+	r.enqueue(&Request{Asks: true, Deadline: r.m.now + 4*time.Second}, func(res Result) {
+		if res.Err != nil {
+			ask()
+			return
+		}
+		seated(res)
+	})
+	r.step()
 }
 
 // claim gives a pod a seat without another replica.
@@ -418,6 +453,9 @@ func (m *burstModel) watch(r *burstReplica, apply func()) {
 
 func (r *burstReplica) step() {
 	m := r.m
+	if r.process.dead {
+		return
+	}
 	for _, a := range r.book.Step(m.now) {
 		switch {
 		case a.Answer != nil:
@@ -468,12 +506,15 @@ func (r *burstReplica) step() {
 
 // BenchmarkBurst prints means of 20 bursts of 500 pods for each count. In the last case, the replica that writes the ledger is killed after 200 pods.
 func BenchmarkBurst(b *testing.B) {
-	for name, tc := range map[string]struct{ replicas, diesAfter int }{
-		"replicas=1":        {1, 0},
-		"replicas=3":        {3, 0},
-		"replicas=3,killed": {3, 200},
+	for _, tc := range []struct {
+		name                string
+		replicas, diesAfter int
+	}{
+		{"replicas=1", 1, 0},
+		{"replicas=3", 3, 0},
+		{"replicas=3,killed", 3, 200},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(tc.name, func(b *testing.B) {
 			var none, floor, ours time.Duration
 			var requests, writes, conflicts, ahead, bypassed float64
 			n := 0
@@ -505,6 +546,28 @@ func BenchmarkBurst(b *testing.B) {
 			b.ReportMetric(conflicts/float64(n), "conflicts")
 			b.ReportMetric(ahead/float64(n), "ahead")
 			b.ReportMetric(bypassed/float64(n), "bypassed")
+		})
+	}
+}
+
+// BenchmarkLoad prints what the slowest of a hundred creates takes of the floor's, with so many users, as the mean of 10 loads.
+func BenchmarkLoad(b *testing.B) {
+	for _, users := range []int{10, 50, 200, 500} {
+		b.Run(fmt.Sprintf("users=%d", users), func(b *testing.B) {
+			var floor, ours time.Duration
+			var writes float64
+			n := 0
+			for b.Loop() {
+				for range 10 {
+					n++
+					floor += newBurstModel(uint64(n), 1000, 3, false).load(users)[990]
+					m := newBurstModel(uint64(n), 1000, 3, true)
+					ours += m.load(users)[990]
+					writes += float64(m.writes)
+				}
+			}
+			b.ReportMetric(ours.Seconds()/floor.Seconds(), "p99-of-floor")
+			b.ReportMetric(writes/float64(n), "writes/load")
 		})
 	}
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"container/heap"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -289,7 +290,7 @@ func (w *world) step(h *hook) {
 		switch {
 		case a.Answer != nil:
 			w.answered(h, a.Answer)
-			if (w.late[a.Answer.Result.ID] || w.behind(h)) && !w.known[a.Answer] {
+			if (w.late[a.Answer.Result.ID] || w.behind(h)) && !w.known[a.Answer] && !errors.Is(a.Answer.Result.Err, ErrElsewhere) {
 				w.unsettled++
 			}
 			delete(w.known, a.Answer)
@@ -480,8 +481,8 @@ func (w *world) create(answered func(ok bool, uid int)) {
 				w.after(w.Latency, func() { done(true, p.uid) })
 			})
 		}
-		ask := func(at *hook, s *sequence.Strategy, wait time.Duration, answer func(*Request)) {
-			r := &Request{Strategy: s, Relayed: at != h && w.bug != askedAsLocal, Deadline: w.now + wait}
+		ask := func(at *hook, r *Request, answer func(*Request)) {
+			r.Relayed = at != h && w.bug != askedAsLocal
 			if counted || begun <= w.shrunk {
 				w.known[r] = true
 			}
@@ -490,16 +491,30 @@ func (w *world) create(answered func(ok bool, uid int)) {
 			at.book.Enqueue(w.now, r)
 			w.step(at)
 		}
-		arrived, s := w.now, w.strategy
-		local := func() { ask(h, s, arrived+4*time.Second-w.now, answer) }
-		if !w.relay(h, s, ask, answer, refused, local) {
+		deadline, s, life := w.now+4*time.Second, w.strategy, h.life
+		local := func() { ask(h, &Request{Strategy: s, Deadline: deadline}, answer) }
+		if w.chance(10, 100) { // its review has too little time to ask another webhook
 			local()
+			return
 		}
+		if w.relay(h, s, ask, answer, refused, local) {
+			return
+		}
+		ask(h, &Request{Strategy: s, Asks: !w.Alone, Deadline: deadline}, func(r *Request) {
+			switch {
+			case r == nil || !errors.Is(r.Result.Err, ErrElsewhere):
+				answer(r)
+			case h.life != life:
+				refused()
+			case !w.relay(h, s, ask, answer, refused, local):
+				local()
+			}
+		})
 	})
 }
 
 // relay has a webhook ask the one that writes the ledger for a seat, as package seats does. It returns false if there is none to ask.
-func (w *world) relay(h *hook, s *sequence.Strategy, ask func(*hook, *sequence.Strategy, time.Duration, func(*Request)), answer func(*Request), refused, local func()) bool {
+func (w *world) relay(h *hook, s *sequence.Strategy, ask func(*hook, *Request, func(*Request)), answer func(*Request), refused, local func()) bool {
 	id, life := -1, 0
 	if _, err := fmt.Sscanf(h.book.Writer(w.now), "hook-%d of life %d", &id, &life); err != nil || id == h.id || w.Alone {
 		return false
@@ -525,7 +540,7 @@ func (w *world) relay(h *hook, s *sequence.Strategy, ask func(*hook, *sequence.S
 		}
 		w.checked.relayed++
 		writer.book.SeenElsewhere(w.now, seen)
-		ask(writer, known, 600*time.Millisecond, func(r *Request) {
+		ask(writer, &Request{Strategy: known, Deadline: w.now + 600*time.Millisecond}, func(r *Request) {
 			switch {
 			case r == nil || r.Result.Err != nil:
 				back(0, local)

@@ -133,6 +133,9 @@ type Request struct {
 	// what the owner asks for, but [ErrBeyond] or [ErrLate]. Its claim is marked as ahead, too: what the other replica does not use is given
 	// back.
 	Relayed bool
+	// Asks says that the pod's replica asks another one that writes the ledger, see [Book.Writer]. As soon as the book learns of one, the
+	// request is answered with [ErrElsewhere].
+	Asks bool
 	// Deadline is when an answer is due, whatever the API does.
 	Deadline time.Duration
 	// Result is the answer; it is set when the request comes back in an action.
@@ -160,12 +163,15 @@ type Result struct {
 	Until time.Duration
 	// Prepared says that the seat was claimed before the request came.
 	Prepared bool
-	// Err is sequence.ErrFull if no pool may take the pod, ErrBeyond or ErrLate.
+	// Err is sequence.ErrFull if no pool may take the pod, ErrBeyond, ErrLate or ErrElsewhere.
 	Err error
 }
 
 // ErrBeyond means that the owner of a pod asks for no more pods than have seats, as far as is known.
 var ErrBeyond = errors.New("its owner asks for no more pods than have seats")
+
+// ErrElsewhere means that another replica is to be asked.
+var ErrElsewhere = errors.New("another replica writes the ledger")
 
 // ErrLate means that no seat was decided in time.
 var ErrLate = errors.New("the API was too slow")

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -16,10 +17,32 @@ const lately = 10 * time.Second
 // Writer returns the replica to ask for a seat: the other one that has lately written the ledger. It is empty if there is none, or if this
 // replica has seats ahead. All agree on who wrote last, so no two ask each other for long.
 func (b *Book) Writer(now time.Duration) string {
-	if b.wroteLast == b.writer || now-b.changedAt > lately || b.spares() > 0 || b.load.full() {
+	if !b.writesElsewhere(now) || b.spares() > 0 || b.load.full() {
 		return ""
 	}
 	return b.wroteLast
+}
+
+// writesElsewhere reports whether another replica has lately written the ledger. Then this one claims nothing ahead.
+func (b *Book) writesElsewhere(now time.Duration) bool {
+	return b.wroteLast != b.writer && b.wroteLast != "" && now-b.changedAt <= lately
+}
+
+// refer answers the requests that are to be asked of another replica. A replica whose write has lost would only lose again, and one that has
+// just read the ledger did not know.
+func (b *Book) refer(now time.Duration, acts []Action) []Action {
+	if b.Writer(now) == "" {
+		return acts
+	}
+	b.queue = slices.DeleteFunc(b.queue, func(r *Request) bool {
+		if !r.Asks || r.claim != nil {
+			return false
+		}
+		r.Result = Result{Err: ErrElsewhere, Unverified: true}
+		acts = append(acts, Action{Answer: r})
+		return true
+	})
+	return acts
 }
 
 // Granted notes that another replica has given a seat to a pod that this one was asked about.

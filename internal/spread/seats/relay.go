@@ -82,42 +82,52 @@ type asker struct {
 	left   bool        // it waits no more
 }
 
-// fromWriter asks the replica that writes an owner's ledger for a seat: see [ledger.Book.Writer]. It returns false if there is no such replica,
-// or if that gives no seat in time.
-func (l *Service) fromWriter(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (res ledger.Result, ok bool) {
+// fromWriter asks the replica that writes an owner's ledger for a seat: see [ledger.Book.Writer]. The seat is nil if there is no such replica,
+// or if that gives none in time. Asked is whether it was asked.
+func (l *Service) fromWriter(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (seat *ledger.Result, asked bool) {
 	wait := relayTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, deadline.Sub(l.clock.Now())/3)
 	}
 	if l.askers.relay == nil || wait < relayLeast || !l.knows(owner.Key()) {
-		return res, false
+		return nil, false
 	}
 	key := groupKey{owner: owner, strategy: s.Fingerprint(), writeCost: writeCost}
 	l.with(owner.Key(), func(now time.Duration, e *entry) { key.replica = e.book.Writer(now) })
 	if key.replica == "" {
-		return res, false
+		return nil, false
 	}
+	g := l.wait(ctx, key, wait)
+	if g == nil {
+		return nil, true
+	}
+	if _, known := s.PoolKeyed(g.Pool); !known {
+		return nil, true
+	}
+	l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.Granted(now, g.ID) })
+	seat = &ledger.Result{
+		Claim:   ledger.Claim{Seat: ledger.Seat{Pool: g.Pool, Ordinal: g.Ordinal}, ID: g.ID},
+		Written: true, Prepared: g.Prepared,
+	}
+	l.metrics.claim(*seat)
+	return seat, true
+}
+
+// wait has a pod wait for a seat of another replica, and returns nil if there is none in time.
+func (l *Service) wait(ctx context.Context, key groupKey, most time.Duration) *Grant {
 	pod := l.join(key)
-	timeout := l.clock.NewTimer(wait)
+	timeout := l.clock.NewTimer(most)
 	defer timeout.Stop()
 	select {
 	case g := <-pod.answer:
-		if g == nil {
-			return res, false
-		}
-		if _, known := s.PoolKeyed(g.Pool); !known {
-			return res, false
-		}
-		l.with(owner.Key(), func(now time.Duration, e *entry) { e.book.Granted(now, g.ID) })
-		res.Seat, res.ID, res.Written, res.Prepared = ledger.Seat{Pool: g.Pool, Ordinal: g.Ordinal}, g.ID, true, g.Prepared
-		return res, true
+		return g
 	case <-timeout.C():
 	case <-ctx.Done():
 	}
 	l.askers.mu.Lock()
 	pod.left = true
 	l.askers.mu.Unlock()
-	return res, false
+	return nil
 }
 
 // join adds a pod to its group.

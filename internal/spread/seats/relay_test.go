@@ -3,6 +3,7 @@ package seats
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,33 @@ func TestClaimWithoutAnswer(t *testing.T) {
 		defer asks.askers.mu.Unlock()
 		if n := len(asks.askers.groups); n != 0 {
 			t.Errorf("requests for %d owners are still under way", n)
+		}
+	})
+}
+
+// Two replicas begin at once. The one whose write has lost asks the other one, in place of writing again.
+func TestLoserAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &largeAPI{}
+		a, b := newTestLedger(t, api, "a"), newTestLedger(t, api, "b")
+		r := &relaying{replicas: []*Service{a, b}}
+		api.watchers, a.askers.relay, b.askers.relay = r.replicas, r, r
+		var all sync.WaitGroup
+		var seen sync.Map
+		for i := range 20 {
+			all.Go(func() {
+				res, err := r.replicas[i%2].Claim(t.Context(), testOwner, simulated["80:20"], true)
+				if err != nil || !res.Written {
+					t.Errorf("%+v %v", res, err)
+				}
+				if _, twice := seen.LoadOrStore(res.Seat, true); twice {
+					t.Errorf("the seat %v was given twice", res.Seat)
+				}
+			})
+		}
+		all.Wait()
+		if n := r.granted.Load(); n != 10 {
+			t.Errorf("%d pods got their seats of the other replica, not the 10 of the one that lost", n)
 		}
 	})
 }

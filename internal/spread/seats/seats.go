@@ -9,6 +9,7 @@ package seats
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -240,9 +241,17 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 // in the ledger if need be (see Result.Written). It returns sequence.ErrFull if the strategy has no seat. See
 // [ledger.Request] for writeCost.
 func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error) {
-	if res, ok := l.fromWriter(ctx, owner, s, writeCost); ok {
-		l.metrics.claim(res)
-		return res, nil
+	res, asked := l.fromWriter(ctx, owner, s, writeCost)
+	if res != nil {
+		return *res, nil
+	}
+	asks := l.askers.relay != nil && !asked
+	answer, err := l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Asks: asks})()
+	if !errors.Is(err, ledger.ErrElsewhere) {
+		return answer, err
+	}
+	if res, _ = l.fromWriter(ctx, owner, s, writeCost); res != nil {
+		return *res, nil
 	}
 	return l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost})()
 }
@@ -286,7 +295,8 @@ func (l *Service) ask(ctx context.Context, owner ledger.Owner, r *ledger.Request
 	return func() (ledger.Result, error) {
 		select {
 		case res := <-answer:
-			if !r.Held || res.Written && !res.Unverified { // others are given back
+			given := !r.Held || res.Written && !res.Unverified // others are given back
+			if given && !errors.Is(res.Err, ledger.ErrElsewhere) {
 				l.metrics.claim(res)
 			}
 			return res, res.Err
