@@ -44,10 +44,11 @@ func (b *Book) adopt(now time.Duration, o *Object) {
 }
 
 // keeps reports whether a claim that has left the ledger still counts here. Its writer has seen the pod, or has given up
-// waiting for it, and this replica's watch may be behind. Or somebody has deleted the ledger. A claim ahead that is young was
-// given back.
+// waiting for it, and this replica's watch may be behind. Or somebody has deleted the ledger. A young claim was given back: nothing else leaves
+// out one whose pod nobody has seen.
 func (b *Book) keeps(now, shown time.Duration, c *claim, o *Object) bool {
-	given := c.Ahead && c.Settled == 0 && now-c.firstSeen < b.timing.Expiry/2
+	young := c.Settled == 0 && now-c.firstSeen < b.timing.Expiry/2
+	given := young && (c.Ahead || !c.own && o.Version != 0)
 	return !given && !c.waiting && b.outstanding(now, shown, c) &&
 		!slices.ContainsFunc(o.Claims, func(other Claim) bool { return other.Seat == c.Seat })
 }

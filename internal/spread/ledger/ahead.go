@@ -84,30 +84,33 @@ func (b *Book) giveAhead(now time.Duration) {
 		if r.Held {
 			c.until = c.ahead.sent + b.timing.Ahead
 		}
-		c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, r.Held || r.Relayed, true, now
+		c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, r.Held, true, now
 		r.claim, r.ahead = c, true
 	}
 }
 
-// aheadFor returns a seat ahead that a request may have, or nil. It ends those of another strategy. If another replica asks, and might use all
-// seats ahead too late, the oldest one is ended, and the next write claims it again.
+// aheadFor returns a seat ahead that a request may have, or nil. It ends those of another strategy.
 func (b *Book) aheadFor(r *Request) *claim {
-	var old *claim
 	for _, c := range b.spare {
 		switch {
 		case !c.usable():
 		case !c.ahead.strategy.Same(r.Strategy) || c.ahead.writeCost != r.WriteCost:
 			b.void(c)
-		case !r.Relayed || r.Deadline <= c.ahead.sent+b.timing.Ahead:
+		case !r.Relayed || b.usableUntil(c, r.Deadline):
 			return c
-		case old == nil:
-			old = c
 		}
 	}
-	if old != nil {
-		b.void(old)
-	}
 	return nil
+}
+
+// usableUntil reports whether a seat ahead may be used until some time.
+func (b *Book) usableUntil(c *claim, t time.Duration) bool {
+	return c.usable() && t <= c.ahead.sent+b.timing.Ahead
+}
+
+// renew ends the seats ahead that cannot be used until some time. The write that is due claims such seats again, for those who ask.
+func (b *Book) renew(t time.Duration) {
+	b.endAhead(func(a *ahead) bool { return t > a.sent+b.timing.Ahead })
 }
 
 // endAhead ends those claims ahead in the ledger that are not to be used any more.

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -125,8 +126,8 @@ func (b *burst) relayed() {
 	b.Enqueue(b.now, &Request{Strategy: b.strategy, Relayed: true, Deadline: b.now + 600*time.Millisecond})
 }
 
-// A seat ahead may be too old for the replica that asks, which has to use it in time. It is claimed again, so that the pod does not wait until
-// it is given back. For pods of this replica the others are as good as before.
+// Seats ahead may be too old for the replica that asks, which has to use them in time. The next write claims them again, so that its pod does
+// not wait until they are given back.
 func TestSeatAheadTooOldToRelay(t *testing.T) {
 	b := newBurst(t)
 	b.settle.observe(time.Second, time.Second) // pods are slow, so the seats ahead are kept
@@ -136,9 +137,44 @@ func TestSeatAheadTooOldToRelay(t *testing.T) {
 	if len(answers) != 1 || answers[0].Result.Err != nil || answers[0].Result.Prepared || writes != 1 {
 		t.Errorf("after %d writes, the answer to another replica is %+v", writes, answers[0].Result)
 	}
-	b.request(1)
-	if answers, _ := b.do(10); len(answers) != 1 || !answers[0].Result.Prepared {
-		t.Errorf("a pod of this replica got no seat ahead: %+v", answers)
+}
+
+// A request is referred to the replica that writes, unless it has waited for the replica check, or has too little time for both.
+func TestRefer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		request Request
+		blocked bool
+		want    error
+	}{
+		"it may ask":          {request: Request{Asks: true}, want: ErrElsewhere},
+		"it has asked":        {request: Request{}},
+		"it is held":          {request: Request{Held: true}},
+		"it is of another":    {request: Request{Relayed: true}},
+		"it has waited":       {request: Request{Asks: true}, blocked: true},
+		"it has little time":  {request: Request{Asks: true, Deadline: 900 * time.Millisecond}},
+		"it has time for two": {request: Request{Asks: true, Deadline: time.Second}, want: ErrElsewhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, r := beforeBurst(), tc.request
+			r.Strategy = b.strategy
+			if r.Deadline == 0 {
+				r.Deadline = 4 * time.Second
+			}
+			r.Deadline += b.now
+			b.Enqueue(b.now, &r)
+			if tc.blocked {
+				r.blockedAt = b.now
+			}
+			b.LedgerSeen(b.now, Object{Version: 1, Writer: "other"}, false)
+			b.version = 1
+			answers, _ := b.do(10)
+			if len(answers) != 1 || !errors.Is(answers[0].Result.Err, tc.want) {
+				t.Fatalf("answers %+v, want %v", answers[0].Result, tc.want)
+			}
+			if n := b.recent(b.now); (n == 0) != (tc.want != nil) {
+				t.Errorf("%d requests count as this replica's", n)
+			}
+		})
 	}
 }
 

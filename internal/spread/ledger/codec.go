@@ -49,7 +49,7 @@ func ToSeatLedger(owner Owner, o *Object) *stowage.SeatLedger {
 	return sl
 }
 
-// aheadMark follows the id of a claim that may be given back: see [Claim]. A claim that is settled has the version there.
+// aheadMark follows the id of a claim that no pod has yet. A claim that is settled has the version there.
 const aheadMark = "ahead"
 
 func formatClaim(c Claim) string {

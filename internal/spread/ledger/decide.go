@@ -25,6 +25,9 @@ func (b *Book) decide(now time.Duration, fresh bool, acts []Action) ([]Action, b
 			decided = true
 			return false
 		}
+		if r.Relayed {
+			b.renew(r.Deadline)
+		}
 		switch {
 		case !fresh:
 			if !b.withoutCount(now, r) {
@@ -188,9 +191,9 @@ func (b *Book) seat(now time.Duration, r *Request) error {
 	if err != nil {
 		return err
 	}
-	c.waiting, c.Ahead = true, r.Held || r.Relayed
+	c.waiting = true
 	if r.Held {
-		c.until = now + b.timing.Ahead
+		c.Ahead, c.until = true, now+b.timing.Ahead
 	}
 	r.claim = c
 	return nil

@@ -390,13 +390,14 @@ func (r *burstReplica) ask() {
 
 // grant gives seats to another replica.
 func (r *burstReplica) grant(pods int, done func([]Result)) {
-	if ahead := r.book.Spares(); ahead > 0 {
+	deadline := r.m.now + 600*time.Millisecond
+	if ahead := r.book.Spares(deadline); ahead > 0 {
 		pods = min(pods, ahead)
 	}
 	var grants []Result
 	left := pods
 	for range pods {
-		r.enqueue(&Request{Relayed: true, Deadline: r.m.now + 600*time.Millisecond}, func(res Result) {
+		r.enqueue(&Request{Relayed: true, Deadline: deadline}, func(res Result) {
 			if res.Written && !res.Unverified {
 				grants = append(grants, res)
 			} else {

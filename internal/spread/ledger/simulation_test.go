@@ -757,8 +757,7 @@ func (w *world) check() error {
 			}
 		}
 	}
-	unused := func(c Claim) bool { a := w.ahead[c.ID]; return c.Ahead && a != nil && !a.used }
-	if n := slices.IndexFunc(w.ledger.Claims, unused); n >= 0 && !w.restarted && w.Failing == 0 {
+	if n := slices.IndexFunc(w.ledger.Claims, func(c Claim) bool { return c.Ahead && !w.ahead[c.ID].used }); n >= 0 && !w.restarted && w.Failing == 0 {
 		return fmt.Errorf("the seat %v is still claimed ahead", w.ledger.Claims[n].Seat)
 	}
 	if err := w.checkDomains(); err != nil {

@@ -28,7 +28,7 @@ type Claim struct {
 	// Settled is a resource version at which the claim's pod was there, or 0. Who has
 	// applied that version to its store knows the pod better than the claim does.
 	Settled uint64
-	// Ahead says that no pod may have the claim: the replica that wrote it keeps it for one to come, or may give it back.
+	// Ahead says that no pod has the claim yet: the replica that wrote it keeps it for one to come.
 	Ahead bool
 }
 
@@ -130,8 +130,7 @@ type Request struct {
 	// ask for the same pods.
 	Within bool
 	// Relayed says that another replica asks, and claims a seat itself if it is told none. So it gets no seat that is a guess or beyond
-	// what the owner asks for, but [ErrBeyond] or [ErrLate]. Its claim is marked as ahead, too: what the other replica does not use is given
-	// back.
+	// what the owner asks for, but [ErrBeyond] or [ErrLate].
 	Relayed bool
 	// Asks says that the pod's replica asks another one that writes the ledger, see [Book.Writer]. As soon as the book learns of one, the
 	// request is answered with [ErrElsewhere].

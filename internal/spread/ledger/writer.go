@@ -28,18 +28,19 @@ func (b *Book) writesElsewhere(now time.Duration) bool {
 	return b.wroteLast != b.writer && b.wroteLast != "" && now-b.changedAt <= lately
 }
 
-// refer answers the requests that are to be asked of another replica. A replica whose write has lost would only lose again, and one that has
-// just read the ledger did not know.
+// refer answers the requests that are to be asked of another replica. A replica whose write has lost would lose again, and one that has read the
+// ledger learns only now who writes. A request stays if it has waited for the replica check, or has too little time for both.
 func (b *Book) refer(now time.Duration, acts []Action) []Action {
 	if b.Writer(now) == "" {
 		return acts
 	}
 	b.queue = slices.DeleteFunc(b.queue, func(r *Request) bool {
-		if !r.Asks || r.claim != nil {
+		if !r.Asks || r.claim != nil || r.blockedAt != 0 || r.Deadline-now < 2*b.timing.Reserve {
 			return false
 		}
-		r.Result = Result{Err: ErrElsewhere, Unverified: true}
+		r.Result = Result{Err: ErrElsewhere}
 		acts = append(acts, Action{Answer: r})
+		b.arrivals = b.arrivals[:max(0, len(b.arrivals)-1)] // it is not for this replica to seat
 		return true
 	})
 	return acts
@@ -51,8 +52,15 @@ func (b *Book) Granted(now time.Duration, id string) { b.granted[id] = now }
 // Struggles reports whether nobody is to wait for the ledger, because requests for it fail or the API server has no room.
 func (b *Book) Struggles() bool { return b.failures >= brokenAfter || b.load.full() }
 
-// Spares returns how many seats ahead can be given now.
-func (b *Book) Spares() int { return int(b.spares()) }
+// Spares returns how many seats ahead may be used until some time.
+func (b *Book) Spares(until time.Duration) (n int) {
+	for _, c := range b.spare {
+		if b.usableUntil(c, until) {
+			n++
+		}
+	}
+	return n
+}
 
 // Seen returns the highest version at which this replica has seen a pod of the owner. The replica that it asks learns by it that its own watch
 // is behind, see [Watch]: from the ledger it learns nothing if nobody else writes.

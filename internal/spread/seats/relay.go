@@ -83,7 +83,7 @@ type asker struct {
 }
 
 // fromWriter asks the replica that writes an owner's ledger for a seat: see [ledger.Book.Writer]. The seat is nil if there is no such replica,
-// or if that gives none in time. Asked is whether it was asked.
+// or if that gives none in time. Asked is false if nobody was there to be asked, or no time was left for it.
 func (l *Service) fromWriter(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (seat *ledger.Result, asked bool) {
 	wait := relayTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -125,9 +125,14 @@ func (l *Service) wait(ctx context.Context, key groupKey, most time.Duration) *G
 	case <-ctx.Done():
 	}
 	l.askers.mu.Lock()
+	defer l.askers.mu.Unlock()
 	pod.left = true
-	l.askers.mu.Unlock()
-	return nil
+	select {
+	case g := <-pod.answer: // it came at the same moment
+		return g
+	default:
+		return nil
+	}
 }
 
 // join adds a pod to its group.
@@ -158,6 +163,10 @@ func (l *Service) askAll(key groupKey, g *group) {
 		grants := l.askOnce(key, len(pods))
 		l.askers.mu.Lock()
 		pods = slices.DeleteFunc(pods, (*asker).hasLeft)
+		g.waiting = slices.DeleteFunc(g.waiting, (*asker).hasLeft)
+		more := min(len(g.waiting), max(0, len(grants)-len(pods))) // seats of pods that have left
+		pods = append(pods, g.waiting[:more]...)
+		g.waiting = slices.Delete(g.waiting, 0, more)
 		for i, pod := range pods {
 			switch {
 			case i < len(grants):
@@ -224,12 +233,12 @@ func (l *Service) Grant(ctx context.Context, a Ask) []Grant {
 		if s == nil || e.book.Struggles() {
 			return
 		}
-		pods := min(a.Pods, mostRelayed)
-		if ahead := e.book.Spares(); ahead > 0 {
+		pods, deadline := min(a.Pods, mostRelayed), now+relayWait
+		if ahead := e.book.Spares(deadline); ahead > 0 {
 			pods = min(pods, ahead) // these need not wait for others
 		}
 		for range pods {
-			answers = append(answers, e.enqueue(now, &ledger.Request{Strategy: s, WriteCost: a.WriteCost, Relayed: true, Deadline: now + relayWait}))
+			answers = append(answers, e.enqueue(now, &ledger.Request{Strategy: s, WriteCost: a.WriteCost, Relayed: true, Deadline: deadline}))
 		}
 	})
 	results, late := collect(l.clock, answers)

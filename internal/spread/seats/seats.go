@@ -241,26 +241,38 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 // in the ledger if need be (see Result.Written). It returns sequence.ErrFull if the strategy has no seat. See
 // [ledger.Request] for writeCost.
 func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error) {
+	// The replica that writes the ledger is asked before this one claims a seat, or once the book learns who that is.
+	deadline := l.deadline(ctx)
 	res, asked := l.fromWriter(ctx, owner, s, writeCost)
 	if res != nil {
 		return *res, nil
 	}
 	asks := l.askers.relay != nil && !asked
-	answer, err := l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Asks: asks})()
+	answer, err := l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Asks: asks, Deadline: deadline})()
 	if !errors.Is(err, ledger.ErrElsewhere) {
 		return answer, err
 	}
 	if res, _ = l.fromWriter(ctx, owner, s, writeCost); res != nil {
 		return *res, nil
 	}
-	return l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost})()
+	return l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Deadline: deadline})()
+}
+
+// deadline returns when an answer is due, as a request has it.
+func (l *Service) deadline(ctx context.Context) time.Duration {
+	budget := maxBudget
+	if deadline, ok := ctx.Deadline(); ok {
+		// Some of the time is for the answer's way back.
+		budget = min(budget, deadline.Sub(l.clock.Now())*9/10)
+	}
+	return l.now() + budget
 }
 
 // Hold is Claim for a pod that exists and waits for its seat. It returns once the pod is in the queue. The function that it returns
 // waits for the seat. The claim may be used until the time that this function returns, and is given back by [Service.GiveBack] if it is
 // not used. See [ledger.Request] for within.
 func (l *Service) Hold(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost, within bool) func() (ledger.Result, time.Time, error) {
-	answer := l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Held: true, Within: within})
+	answer := l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Held: true, Within: within, Deadline: l.deadline(ctx)})
 	return func() (ledger.Result, time.Time, error) {
 		res, err := answer()
 		return res, l.start.Add(res.Until), err
@@ -281,15 +293,9 @@ func (l *Service) ask(ctx context.Context, owner ledger.Owner, r *ledger.Request
 		l.metrics.claim(res)
 		return func() (ledger.Result, error) { return res, err }
 	}
-	budget := maxBudget
-	if deadline, ok := ctx.Deadline(); ok {
-		// Some of the time is for the answer's way back.
-		budget = min(budget, deadline.Sub(l.clock.Now())*9/10)
-	}
 	var answer <-chan ledger.Result
 	l.with(owner.Key(), func(now time.Duration, e *entry) {
 		e.identify(owner)
-		r.Deadline = now + budget
 		answer = e.enqueue(now, r)
 	})
 	return func() (ledger.Result, error) {
