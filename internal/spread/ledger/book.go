@@ -305,7 +305,7 @@ func (b *Book) Step(now time.Duration) []Action {
 	var acts []Action
 	b.wake = never
 
-	// 1. Answer those whose claims are written, and those who cannot wait any more.
+	// 1. Answer those whose claims are written, those who cannot wait any more, and those who are to ask another replica.
 	b.useAhead(now)
 	acts = b.answer(now, acts)
 	acts = b.refer(now, acts)

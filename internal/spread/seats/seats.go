@@ -242,7 +242,11 @@ func (l *Service) perform(e *entry, acts []ledger.Action) {
 // [ledger.Request] for writeCost.
 func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (ledger.Result, error) {
 	// The replica that writes the ledger is asked before this one claims a seat, or once the book learns who that is.
-	deadline := l.deadline(ctx)
+	most := maxBudget
+	if l.askers.relay != nil {
+		most += relayTimeout // a pod that asks in vain has as much time as one that does not ask
+	}
+	deadline := l.deadline(ctx, most)
 	res, asked := l.fromWriter(ctx, owner, s, writeCost)
 	if res != nil {
 		return *res, nil
@@ -258,21 +262,20 @@ func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Str
 	return l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Deadline: deadline})()
 }
 
-// deadline returns when an answer is due, as a request has it.
-func (l *Service) deadline(ctx context.Context) time.Duration {
-	budget := maxBudget
+// deadline returns when an answer is due, as a request has it: after most at the latest.
+func (l *Service) deadline(ctx context.Context, most time.Duration) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		// Some of the time is for the answer's way back.
-		budget = min(budget, deadline.Sub(l.clock.Now())*9/10)
+		most = min(most, deadline.Sub(l.clock.Now())*9/10)
 	}
-	return l.now() + budget
+	return l.now() + most
 }
 
 // Hold is Claim for a pod that exists and waits for its seat. It returns once the pod is in the queue. The function that it returns
 // waits for the seat. The claim may be used until the time that this function returns, and is given back by [Service.GiveBack] if it is
 // not used. See [ledger.Request] for within.
 func (l *Service) Hold(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost, within bool) func() (ledger.Result, time.Time, error) {
-	answer := l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Held: true, Within: within, Deadline: l.deadline(ctx)})
+	answer := l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Held: true, Within: within, Deadline: l.deadline(ctx, maxBudget)})
 	return func() (ledger.Result, time.Time, error) {
 		res, err := answer()
 		return res, l.start.Add(res.Until), err
