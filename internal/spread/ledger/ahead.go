@@ -58,9 +58,12 @@ func (b *Book) giveBackAt() time.Duration {
 	if len(b.queue) > 0 || len(b.spare) == 0 || b.most(b.latest.Strategy)-b.total >= b.spares() {
 		return never
 	}
-	others := b.seatedBy.share() < 1 || b.requestAt-b.relayedAt < lately
-	if others && b.most(b.latest.Strategy) <= b.total {
-		return b.requestAt + b.timing.Pause // the end of a burst: no batch follows, and pods may wait at another replica
+	last := b.most(b.latest.Strategy) <= b.total // the end of a burst: no batch follows, and pods may wait at another replica
+	switch {
+	case last && b.seatedBy.share() < 1:
+		return b.requestAt + b.timing.Pause
+	case last && b.requestAt-b.relayedAt < lately: // they ask, so few wait
+		return min(b.pausedAt(), b.requestAt+active)
 	}
 	return b.pausedAt()
 }
