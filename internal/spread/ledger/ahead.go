@@ -164,14 +164,7 @@ func (b *Book) recent(now time.Duration) int64 {
 }
 
 // spares returns how many seats ahead can be given now.
-func (b *Book) spares() (n int64) {
-	for _, c := range b.spare {
-		if c.usable() {
-			n++
-		}
-	}
-	return n
-}
+func (b *Book) spares() int64 { return int64(b.Spares(0)) }
 
 // claimable returns how many seats may be claimed ahead now. It is what the next batch may need, see [growth], and no more than what will
 // likely come to this replica. If a replica has too many of the last seats, pods wait at another one until they are given back.
@@ -180,7 +173,7 @@ func (b *Book) claimable(now time.Duration) int64 {
 		return 0
 	}
 	free, spares := b.most(b.latest.Strategy)-b.total, b.spares()
-	if free <= 0 || b.replicas < 0 || b.latest.Asks && b.writesElsewhere(now) {
+	if free <= 0 || b.replicas < 0 || b.latest.Refer && b.writesElsewhere(now) {
 		return 0
 	}
 	return max(0, min(growth*b.recent(now)-spares, free, b.seatedBy.due(free+spares+b.aheadElsewhere())-spares))

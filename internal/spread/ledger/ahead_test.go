@@ -146,13 +146,13 @@ func TestRefer(t *testing.T) {
 		blocked bool
 		want    error
 	}{
-		"it may ask":          {request: Request{Asks: true}, want: ErrElsewhere},
+		"it may ask":          {request: Request{Refer: true}, want: ErrElsewhere},
 		"it has asked":        {request: Request{}},
 		"it is held":          {request: Request{Held: true}},
 		"it is of another":    {request: Request{Relayed: true}},
-		"it has waited":       {request: Request{Asks: true}, blocked: true},
-		"it has little time":  {request: Request{Asks: true, Deadline: 900 * time.Millisecond}},
-		"it has time for two": {request: Request{Asks: true, Deadline: time.Second}, want: ErrElsewhere},
+		"it has waited":       {request: Request{Refer: true}, blocked: true},
+		"it has little time":  {request: Request{Refer: true, Deadline: 900 * time.Millisecond}},
+		"it has time for two": {request: Request{Refer: true, Deadline: time.Second}, want: ErrElsewhere},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, r := beforeBurst(), tc.request

@@ -323,7 +323,7 @@ func (r *burstReplica) admit(seated func(Result)) {
 		ask()
 		return
 	}
-	r.enqueue(&Request{Asks: true, Deadline: r.m.now + 4*time.Second}, func(res Result) {
+	r.enqueue(&Request{Refer: true, Deadline: r.m.now + 4*time.Second}, func(res Result) {
 		if res.Err != nil {
 			ask()
 			return

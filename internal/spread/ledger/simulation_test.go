@@ -500,7 +500,7 @@ func (w *world) create(answered func(ok bool, uid int)) {
 		if w.relay(h, s, ask, answer, refused, local) {
 			return
 		}
-		ask(h, &Request{Strategy: s, Asks: !w.Alone, Deadline: deadline}, func(r *Request) {
+		ask(h, &Request{Strategy: s, Refer: !w.Alone, Deadline: deadline}, func(r *Request) {
 			switch {
 			case r == nil || !errors.Is(r.Result.Err, ErrElsewhere):
 				answer(r)

@@ -132,9 +132,9 @@ type Request struct {
 	// Relayed says that another replica asks, and claims a seat itself if it is told none. So it gets no seat that is a guess or beyond
 	// what the owner asks for, but [ErrBeyond] or [ErrLate].
 	Relayed bool
-	// Asks says that the pod's replica asks another one that writes the ledger, see [Book.Writer]. As soon as the book learns of one, the
+	// Refer says that the pod's replica asks another one that writes the ledger, see [Book.Writer]. As soon as the book learns of one, the
 	// request is answered with [ErrElsewhere].
-	Asks bool
+	Refer bool
 	// Deadline is when an answer is due, whatever the API does.
 	Deadline time.Duration
 	// Result is the answer; it is set when the request comes back in an action.

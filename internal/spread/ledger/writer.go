@@ -35,7 +35,7 @@ func (b *Book) refer(now time.Duration, acts []Action) []Action {
 		return acts
 	}
 	b.queue = slices.DeleteFunc(b.queue, func(r *Request) bool {
-		if !r.Asks || r.claim != nil || r.blockedAt != 0 || r.Deadline-now < 2*b.timing.Reserve {
+		if !r.Refer || r.claim != nil || r.blockedAt != 0 || r.Deadline-now < 2*b.timing.Reserve {
 			return false
 		}
 		r.Result = Result{Err: ErrElsewhere}
