@@ -176,15 +176,15 @@ func (c *Catalog) Next(v View, timing tries.Timing) []Closure {
 // A try takes the next pod, which may be the successor of one that has waited in vain for another type. So the type is tried only once VMs of
 // other types are made; or, where none is, after a long time.
 func (c *Closure) step(s *summary, timing tries.Timing) {
-	found, failed, waits := c.tried(s)
+	found, failed, waits := c.tried(s, timing)
 	if waits {
 		c.Waited = s.Now
 	}
 	switch {
-	case c.Phase == Closed && !s.Now.Before(c.Next) && (c.othersFound(s) || s.Now.Sub(c.Next) >= timing.Last):
-		c.Phase, c.Since = Trying, s.Now
 	case c.opens(found, failed, s):
 		c.Phase = ""
+	case c.Phase == Closed && !s.Now.Before(c.Next) && (c.othersFound(s) || s.Now.Sub(c.Next) >= timing.Last):
+		c.Phase, c.Since = Trying, s.Now
 	case c.Phase == Trying && failed > 0 && failed >= found:
 		c.Tries++
 		c.Why = fmt.Sprintf("%d tries have found none", c.Tries)
@@ -223,13 +223,26 @@ func (c *Closure) opens(found, failed int, s *summary) bool {
 	return c.Phase == Trying && found > failed && (found >= enoughNamespaces || s.Now.Sub(c.Since) >= s.failAfter)
 }
 
-// tried counts the namespaces that have got a VM of the type since the phase began, and those where a pod that began since then has waited too
-// long. Waits is whether a pod has waited too long at all.
-func (c *Closure) tried(s *summary) (found, failed int, waits bool) {
+// closed returns when the type was closed last, before a try or in vain by one.
+func (c *Closure) closed(timing tries.Timing) time.Time {
+	if c.Phase == Closed {
+		return c.Since
+	}
+	return c.Next.Add(-timing.After(c.Tries))
+}
+
+// tried counts the namespaces that have got a VM of the type, and those where a pod that began since the phase began has waited too long. A VM counts
+// for all if it was made since the phase began. For a namespace it counts if it was made since the type was closed: it is seen late, and its time is in
+// whole seconds, so that a try may have begun meanwhile. Waits is whether a pod has waited too long at all.
+func (c *Closure) tried(s *summary, timing tries.Timing) (found, failed int, waits bool) {
+	since := c.Since
+	if c.Namespace != "" {
+		since = c.closed(timing)
+	}
 	count := func(of *tally) {
 		waits = waits || of.ripe > 0
 		switch {
-		case of.made.After(c.Since):
+		case of.made.After(since):
 			found++
 		case of.ripe > 0 && of.began.After(c.Since):
 			failed++

@@ -144,6 +144,29 @@ func TestPhases(t *testing.T) {
 	}
 }
 
+// A VM that was made just before a try began opens the type, whether it is seen in time or later.
+func TestVMMadeBeforeATry(t *testing.T) {
+	timing := tries.Default()
+	works := Pod{Namespace: "ns", Type: "works", Began: start, Made: start.Add(time.Second)}
+	closures := next(View{Now: start, Pods: waiting(1, "ns", "a", start, failAfter)}, nil)
+	due := start.Add(timing.First)
+	made := Pod{Namespace: "ns", Type: "a", Began: start, Made: due.Add(-time.Second)}
+	if got := next(View{Now: due, Pods: []Pod{works, made}}, closures); len(got) != 0 {
+		t.Errorf("seen in time, closed are %v", keys(got))
+	}
+	trying := next(View{Now: due, Pods: []Pod{works}}, closures)
+	if keys(trying) != "ns/a/Trying" {
+		t.Fatalf("when the wait is over, closed are %v", keys(trying))
+	}
+	if got := next(View{Now: due.Add(time.Second), Pods: []Pod{works, made}}, trying); len(got) != 0 {
+		t.Errorf("seen later, closed are %v", keys(got))
+	}
+	made.Made = start
+	if got := next(View{Now: due.Add(time.Second), Pods: []Pod{works, made}}, trying); keys(got) != "ns/a/Trying" {
+		t.Errorf("made before the type was closed, closed are %v", keys(got))
+	}
+}
+
 // What is closed for all opens, or is closed again, by what most namespaces find that try it. One namespace can do neither beside others.
 func TestTriesForAll(t *testing.T) {
 	began := start.Add(time.Second)
