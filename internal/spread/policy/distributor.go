@@ -158,8 +158,8 @@ func CompilePolicy(s *SpreadPolicy) Compiled {
 		},
 		Err: s.err,
 	}
-	pools := make([]versprei.Pool, len(s.Spec.Pools))
-	for i, pool := range s.Spec.Pools {
+	pools := make([]versprei.Pool, min(len(s.Spec.Pools), sequence.MaxPools+1)) // compile refuses more
+	for i, pool := range s.Spec.Pools[:len(pools)] {
 		pools[i] = versprei.Pool{
 			Name: pool.Name, NodeLabel: pool.NodeSelector, MatchExpressions: pool.MatchExpressions, Base: pool.Base, Weight: pool.Weight, MaxReplicas: pool.MaxReplicas,
 			Spill: pool.Spill, Overflow: pool.Overflow, Tolerations: pool.Tolerations,
@@ -189,6 +189,10 @@ func divided(s *sequence.Strategy, a *sequence.Across, field string) (*layout.Wr
 
 // compile fills in what pools say, and over which domains they are divided.
 func (c *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Across) {
+	if len(of) > sequence.MaxPools {
+		c.Err = errors.Join(c.Err, fmt.Errorf("spec.%s has more than %d pools", field.pools, sequence.MaxPools))
+		return
+	}
 	c.Err = errors.Join(c.Err, checkPools(of, field))
 	pools := make([]sequence.Pool, len(of))
 	for i := range of {

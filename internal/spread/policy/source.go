@@ -1,37 +1,74 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
+	"github.com/go-json-experiment/json/jsontext"
 	corev1 "k8s.io/api/core/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // CompileSpec returns what the spec of a PodDistributor, a SpreadPolicy or a ClusterSpreadPolicy says, as somebody writes it. It returns false for
 // another kind, and for a spec that is none.
+//
+// It bounds the spec before it decodes it: anyone on the pod network can send one to the webhook.
 func CompileSpec(group, kind string, spec []byte) (c Compiled, known bool) {
+	var tooLarge error
+	decode := func(into any) error {
+		if tooLarge = checkText(spec); tooLarge != nil {
+			return tooLarge
+		}
+		return json.Unmarshal(spec, into)
+	}
 	var err error
 	switch {
 	case group == versprei.GroupVersion.Group && kind == "PodDistributor":
 		d := &versprei.PodDistributor{}
-		err = json.Unmarshal(spec, &d.Spec)
+		err = decode(&d.Spec)
 		c = Compile(d)
 	case group == stowage.GroupVersion.Group && kind == "SpreadPolicy":
 		p := &stowage.SpreadPolicy{}
-		err = json.Unmarshal(spec, &p.Spec)
+		err = decode(&p.Spec)
 		c = CompilePolicy(FromSpreadPolicy(p))
 	case group == stowage.GroupVersion.Group && kind == "ClusterSpreadPolicy":
 		p := &stowage.ClusterSpreadPolicy{}
-		err = json.Unmarshal(spec, &p.Spec)
+		err = decode(&p.Spec)
 		c = CompilePolicy(FromClusterSpreadPolicy(p))
 	default:
 		return c, false
 	}
+	if tooLarge != nil {
+		return Compiled{Err: tooLarge}, true
+	}
 	return c, err == nil
+}
+
+// The limits of a spec as JSON. A stored spec has at most [world.MostSpec] of text, and far fewer values.
+const (
+	mostText   = 4 * world.MostSpec
+	mostValues = 20_000
+)
+
+// checkText reports a spec that is too large to be decoded: an empty pool is three bytes of text, and some hundred once it is decoded.
+func checkText(spec []byte) error {
+	if len(spec) > mostText {
+		return fmt.Errorf("spec has more than %d KiB of text", mostText>>10)
+	}
+	// As lenient as encoding/json, so that it ends where that does. What is no JSON is found when it is decoded.
+	values, n := jsontext.NewDecoder(bytes.NewReader(spec), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), 0
+	for _, err := values.ReadToken(); err == nil && n <= mostValues; _, err = values.ReadToken() {
+		n++
+	}
+	if n > mostValues {
+		return fmt.Errorf("spec has more than %d values", mostValues)
+	}
+	return nil
 }
 
 // Overlap says of a node that it is one of several pools, and to which it belongs. It is empty if no node is. See [sequence.Strategy.PoolOfNode].
