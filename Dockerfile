@@ -12,7 +12,7 @@ COPY config/crd/ config/crd/
 COPY internal/ internal/
 ARG TARGETOS TARGETARCH VERSION=devel
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -gcflags=all=-dwarf=false \
     -ldflags "-s -w -buildid= -X github.com/stowage-dev/stowage/internal/platform/version.Version=$VERSION" -o /stowage ./cmd/stowage
 
 # Nothing but the binary: it trusts what its service account names, and needs no shell.

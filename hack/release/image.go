@@ -96,7 +96,7 @@ func build(ctx context.Context, o options) (v1.Hash, error) {
 
 // compile builds the program so that the same source gives the same bytes anywhere.
 func compile(ctx context.Context, o options, p *v1.Platform, to string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", // as the Makefile, for one build cache
 		"-ldflags", "-s -w -buildid= -X github.com/stowage-dev/stowage/internal/platform/version.Version="+o.version, "-o", to, "./cmd/stowage")
 	cmd.Dir = o.root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+p.OS, "GOARCH="+p.Architecture, "GOFLAGS=-mod=readonly",
