@@ -1,0 +1,133 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os/exec"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// long are the suites on a control plane that are too long for `make test`. Each has a target of its own.
+var long = []string{"compare", "domains", "fleet", "karpenter", "liveness", "node", "outage", "shortages"}
+
+// first are the suites that take longest. They begin first, so that none of them is left alone at the end.
+var first = []string{"e2e", "serving", "bursts"}
+
+// more are the suites that CI runs each time beside `make test`, by `make test-more`.
+var more = []string{"impact", "install", "local", "situations", "soak"}
+
+// last is the package that compares what the others have used, those of `make test` too.
+const last = "permissions"
+
+// modules are the other modules of the repository that have tests. The last one compiles parts of kube-scheduler, which the control plane shares.
+var modules = []step{
+	{name: "hack/docs", dir: "hack/docs", args: []string{"./..."}},
+	{name: "hack/monitoring", dir: "hack/monitoring", args: []string{"-count=1", "./..."}},
+	{name: "kube-scheduler's filters", dir: "hack/controlplane/kubernetes", args: []string{"-trimpath", "-count=1", "./comparison"}},
+}
+
+// moreModules are those of `make test-more`: the files of a release, and the kinds in the oldest Kubernetes.
+var moreModules = []step{
+	{name: "hack/release", dir: "hack/release", args: []string{"-count=1", "./..."}},
+	{name: "hack/controlplane/versions", dir: "hack/controlplane/versions/v1.30.14", args: []string{"-count=1", "./..."}},
+}
+
+// planned are the commands of a run: first the builds, one after the other, and then the lanes side by side.
+type planned struct {
+	builds []step
+	lanes  [][]step
+}
+
+// plan lists what is to run: all, or the part that only names.
+func plan(ctx context.Context, only string, flags []string) (planned, error) {
+	if !slices.Contains([]string{"", "unit", "cluster", "more"}, only) {
+		return planned{}, fmt.Errorf("-only is %q; it must be unit, cluster or more", only)
+	}
+	out, err := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...").Output()
+	if err != nil {
+		return planned{}, fmt.Errorf("list the packages: %w", err)
+	}
+	return arrange(only, flags, strings.Fields(string(out))), nil
+}
+
+// arrange arranges the packages of the main module, and the other modules.
+func arrange(only string, flags, all []string) planned {
+	target := func(name, target string) step {
+		return step{name: name, dir: ".", args: []string{"make", "--no-print-directory", target}}
+	}
+	p := planned{builds: []step{target("build Stowage", "prebuild")}}
+	if only != "unit" {
+		p.builds = append(p.builds, target("build the control plane", "controlplane"), target("build helm", "bin/tools/helm"))
+	}
+	cluster, unit := divide(all)
+	var packages []string
+	lane := modules
+	switch only {
+	case "unit":
+		packages = unit
+	case "cluster":
+		packages, lane = cluster, nil
+	case "more":
+		packages, lane = named(all, more), moreModules
+	default: // those on a control plane first: while they wait, others compute
+		packages = slices.Concat(cluster, unit)
+	}
+	slices.SortStableFunc(packages, func(a, b string) int { return cmp.Compare(turn(a), turn(b)) })
+	// A suite on a control plane keeps a processor busy, and its tests wait for half of their time.
+	suites := max(2, runtime.NumCPU()/2)
+	args := slices.Concat([]string{fmt.Sprintf("-p=%d", suites), "-parallel=6", "-timeout=40m"}, flags, packages)
+	p.lanes = [][]step{{goTest(step{name: "tests", dir: ".", args: args}, nil)}}
+	if only == "more" && len(flags) == 0 { // with flags such as -short or -run, not all permissions are used
+		p.lanes[0] = append(p.lanes[0], goTest(step{name: "permissions", dir: ".", args: []string{"-count=1", "./test/" + last}}, nil))
+	}
+	var second []step
+	for _, m := range lane {
+		second = append(second, goTest(m, flags))
+	}
+	if only == "" || only == "unit" {
+		second = append(second, target("counts of allocations", "counts"))
+	}
+	if len(second) > 0 {
+		p.lanes = append(p.lanes, second)
+	}
+	return p
+}
+
+// turn is when a package begins: those of first in their order, and then all others.
+func turn(pkg string) int {
+	if i := slices.Index(first, path.Base(pkg)); i >= 0 && onControlPlane(pkg) {
+		return i
+	}
+	return len(first)
+}
+
+// named returns the packages on a control plane that have one of some names.
+func named(packages, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return !onControlPlane(p) || !slices.Contains(names, path.Base(p)) })
+}
+
+func onControlPlane(pkg string) bool { return strings.Contains(pkg, "/stowage/test/") }
+
+// goTest makes a go test of a step's arguments. `make lint` vets the packages.
+func goTest(s step, flags []string) step {
+	s.args = slices.Concat([]string{"go", "test", "-json", "-vet=off"}, flags, s.args)
+	s.json = true
+	return s
+}
+
+// divide splits the packages of `make test` by whether they need a control plane.
+func divide(packages []string) (cluster, unit []string) {
+	for _, p := range packages {
+		switch name := path.Base(p); {
+		case !onControlPlane(p):
+			unit = append(unit, p)
+		case name != last && !slices.Contains(long, name) && !slices.Contains(more, name):
+			cluster = append(cluster, p)
+		}
+	}
+	return cluster, unit
+}
