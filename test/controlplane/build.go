@@ -335,11 +335,9 @@ func copyStages(ctx context.Context, root, to string) error {
 
 // goBuild runs go build in the repository.
 func goBuild(ctx context.Context, root string, args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-ldflags=-s -w"}, args...)...)
 	cmd.Dir = root
-	if !slices.Contains(args, "-race") { // which needs cgo
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as in the image, so that they share a build cache
-	}
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as in the image, so that they share a build cache
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -51,6 +52,8 @@ type StowageOptions struct {
 	// Installed says that the objects of config/ are there already, from a chart say;
 	// only the addresses in the registrations are changed then.
 	Installed bool
+	// Timeout is how long the API server waits for an answer, in seconds, or 0 for what the registration says.
+	Timeout int64
 	// Args and Env are added to each process's.
 	Args []string
 	Env  []string
@@ -150,7 +153,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 
 	// 3. Only now the registration: a webhook that does not answer yet would let
 	// pods pass unchanged.
-	if err := c.register(ctx, o.Installed, fleet.balancer.port()); err != nil {
+	if err := c.register(ctx, o, fleet.balancer.port()); err != nil {
 		return fmt.Errorf("register the webhook: %w", err)
 	}
 	return c.awaitWebhook(ctx, fleet.replicas[0])
@@ -158,14 +161,14 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 
 // register makes the API server call a loopback port: by the registrations of config/, or by
 // those that are installed.
-func (c *Cluster) register(ctx context.Context, installed bool, port int) error {
+func (c *Cluster) register(ctx context.Context, o StowageOptions, port int) error {
 	objects, err := ReadObjects(filepath.Join(c.cfg.Source, "config", "webhook", "manifests.yaml"))
 	if err != nil {
 		return err
 	}
-	if !installed {
+	if !o.Installed {
 		for _, obj := range objects {
-			if err := pointAt(obj, port); err != nil {
+			if err := pointAt(obj, port, o.Timeout); err != nil {
 				return err
 			}
 		}
@@ -177,7 +180,7 @@ func (c *Cluster) register(ctx context.Context, installed bool, port int) error 
 				// A chart without the spread has only one of them.
 				return client.IgnoreNotFound(err)
 			}
-			if err := pointAt(obj, port); err != nil {
+			if err := pointAt(obj, port, o.Timeout); err != nil {
 				return err
 			}
 			return c.Client.Update(ctx, obj)
@@ -391,12 +394,15 @@ func (f *stowageFleet) backends() []*backend {
 
 func (c *Cluster) awaitReplica(ctx context.Context, r *Replica) error {
 	return c.await(ctx, r.Name, r.process, func(ctx context.Context) (bool, error) {
+		if !r.process.running() {
+			return false, r.Failure()
+		}
 		return httpReady(ctx, r.HealthURL+"/readyz"), nil
 	})
 }
 
 // pointAt makes a webhook registration call a loopback port instead of a Service, or of another port.
-func pointAt(registration *unstructured.Unstructured, port int) error {
+func pointAt(registration *unstructured.Unstructured, port int, timeout int64) error {
 	hooks, _, err := unstructured.NestedSlice(registration.Object, "webhooks")
 	if err != nil {
 		return err
@@ -423,6 +429,9 @@ func pointAt(registration *unstructured.Unstructured, port int) error {
 			config["caBundle"] = bundle
 		}
 		hook["clientConfig"] = config
+		if timeout > 0 {
+			hook["timeoutSeconds"] = timeout
+		}
 	}
 	return unstructured.SetNestedSlice(registration.Object, hooks, "webhooks")
 }
@@ -566,9 +575,29 @@ func stopAll(replicas []*Replica) {
 	all.Wait()
 }
 
-// BuildStowage compiles the stowage program of the repository into a file.
-func BuildStowage(ctx context.Context, root, to string, args ...string) error {
-	return goBuild(ctx, root, append(args, "-o", to, "./cmd/stowage")...)
+// BuildStowage compiles the stowage program of a checkout into a file. Suites that run side by side, or one after the other, link it once.
+func BuildStowage(ctx context.Context, root, to string) error {
+	dir := filepath.Join(root, "bin", "test")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }() // which unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", dir, err)
+	}
+	linked := filepath.Join(dir, "stowage")
+	if err := goBuild(ctx, root, "-o", linked, "./cmd/stowage"); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(linked)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o755)
 }
 
 // RepositoryRoot finds the repository that contains the working directory.
