@@ -50,7 +50,7 @@ var (
 )
 
 const (
-	waitTimeout  = 30 * time.Second
+	waitTimeout  = 2 * time.Minute
 	waitInterval = 10 * time.Millisecond
 )
 

@@ -99,7 +99,7 @@ func (d *daemon) ready(t *testing.T, status corev1.ConditionStatus) {
 }
 
 // Where a daemon makes the VMs, a node advertises them while its daemon is Ready, whatever the daemon itself
-// writes, and nobody is told of it 100 times.
+// writes, and nobody is told of it 20 times.
 func TestCapacityFollowsTheDaemon(t *testing.T) {
 	n := newTenant(t)
 	node, other := n.node(t, "a", "cpu=4"), n.node(t, "b", "cpu=4")
@@ -126,7 +126,7 @@ func TestCapacityFollowsTheDaemon(t *testing.T) {
 	must(t, n.Status().Update(t.Context(), set))
 	eventually(t, "a node without the daemon advertises nothing", func() bool { return n.vms(t, other) == "" })
 
-	for i := range 100 {
+	for i := range 20 {
 		d.starts(t, fmt.Sprint("pod-", i))
 		eventually(t, "a node whose daemon is Ready advertises its VMs", func() bool { return n.vms(t, node) == "7" })
 		d.stops(t)

@@ -3,12 +3,15 @@ package local
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,21 +27,39 @@ type program struct {
 	dir     string
 }
 
+// built is the directory of the programs, which the tests share.
+var built = sync.OnceValues(func() (string, error) {
+	repo, err := controlplane.RepositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "stowage-local-")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-o", filepath.Join(dir, "local"), "./hack/controlplane")
+	cmd.Dir = repo
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%w\n%s", err, output)
+	}
+	return dir, controlplane.BuildStowage(context.Background(), repo, filepath.Join(dir, "stowage"))
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, _ := built(); dir != "" {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
 func newProgram(t *testing.T) *program {
 	t.Helper()
-	repo, err := controlplane.RepositoryRoot()
+	bin, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := t.TempDir()
 	p := &program{t: t, path: filepath.Join(bin, "local"), stowage: filepath.Join(bin, "stowage"), dir: filepath.Join(t.TempDir(), "cluster")}
-	for out, pkg := range map[string]string{p.path: "./hack/controlplane", p.stowage: "./cmd/stowage"} {
-		cmd := exec.Command("go", "build", "-o", out, pkg)
-		cmd.Dir = repo
-		if output, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, output)
-		}
-	}
 	t.Cleanup(func() { _ = exec.Command(p.path, "down", "--dir", p.dir).Run() })
 	return p
 }
@@ -111,7 +132,7 @@ func (p *program) supervisor() int {
 
 func (p *program) eventually(what string, condition func() bool) {
 	p.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !condition() {
 		if time.Now().After(deadline) {
 			p.t.Fatalf("waiting until %s; processes:\n%s", what, strings.Join(p.processes(), "\n"))
