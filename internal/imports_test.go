@@ -136,7 +136,7 @@ func TestImportRules(t *testing.T) {
 		"internal/spread":          {"internal/server", "internal/cli"},
 		"internal/size":            {"internal/server", "internal/cli"},
 		"internal/vm":              {"internal/server", "internal/cli"},
-		"internal/cli":             {"cmd/stowage", "hack/gendocs"},
+		"internal/cli":             {"cmd/stowage", "hack/gendocs", "test/suite"},
 		"internal/config":          {"internal/server", "internal/cli", "internal/spread", "internal/spread/admit", "internal/size", "internal/size/admit", "internal/vm", "internal/vm/admit", "hack/gendocs", "hack/controlplane"},
 		"internal/preview":         {"internal/cli", "internal/impact", "internal/playground", "internal/policytest"},
 		"internal/playground":      {"cmd/playground"},

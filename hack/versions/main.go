@@ -30,7 +30,7 @@ var suites = []struct {
 	title, pkg string
 	skew       bool // only the test with the previous release
 }{
-	{"All features", "./test/e2e", false},
+	{"All features", "./test/e2e ./test/resources ./test/serving", false},
 	{"With an earlier version", "./test/bursts", true},
 	{"Install, upgrade, uninstall", "./test/install", false},
 }
@@ -125,7 +125,7 @@ func test(ctx context.Context, repo, older, version string, newest bool) (row st
 	var lacks []string
 	ok = true
 	for _, s := range suites {
-		args := []string{s.pkg}
+		args := strings.Fields(s.pkg)
 		if s.skew {
 			args = append(args, "-run=TestSkew", "-previous="+older)
 		}

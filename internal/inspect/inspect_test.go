@@ -39,7 +39,7 @@ import (
 )
 
 // The objects stand in a fake store that decides nothing. What the views need in a real cluster, and
-// what they may read there, is tested in test/e2e.
+// what they may read there, is tested in test/serving.
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 

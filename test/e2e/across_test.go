@@ -47,10 +47,10 @@ func TestAcross(t *testing.T) {
 			return in.Current != in.Desired || in.Current == 0
 		}), err
 	})
-	if out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace, "--all"}, only...)...); exit != 0 || !strings.Contains(out, "DOMAINS") {
+	if out, _, exit := suite.CLI(t, cluster, append([]string{"status", "-n", n.Namespace, "--all"}, suite.SpreadOnly...)...); exit != 0 || !strings.Contains(out, "DOMAINS") {
 		t.Errorf("status is %d:\n%s", exit, out)
 	}
-	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/"+pod.Name); !strings.Contains(out, ", in domain ") || !strings.Contains(out, "Domains of pool spot: ") {
+	if out, _, _ := suite.CLI(t, cluster, "explain", "-n", n.Namespace, "pod/"+pod.Name); !strings.Contains(out, ", in domain ") || !strings.Contains(out, "Domains of pool spot: ") {
 		t.Errorf("explain says:\n%s", out)
 	}
 }

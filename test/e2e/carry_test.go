@@ -103,7 +103,7 @@ func TestPoolCarries(t *testing.T) {
 		err := n.List(t.Context(), &events, client.InNamespace(n.Namespace))
 		return slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Reason == string(stowage.EventPriorityClassMissing) }), err
 	})
-	out, errs, _ := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+	out, errs, _ := suite.CLI(t, cluster, append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)...)
 	if !strings.Contains(out, "pool spot has priorityClassName "+low.Name+", and there is no such PriorityClass") {
 		t.Errorf("status says\n%s%s", out, errs)
 	}
@@ -128,7 +128,7 @@ func TestPoolCarriesNothingToOldPods(t *testing.T) {
 		t.Helper()
 		last := ""
 		eventually(t, "status says: "+what, func() (bool, error) {
-			out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+			out, _, exit := suite.CLI(t, cluster, append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)...)
 			last = out
 			return exit == 0 && strings.Contains(out, what), nil
 		})

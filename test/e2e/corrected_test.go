@@ -66,7 +66,7 @@ func TestCorrectedLabels(t *testing.T) {
 	})))
 
 	// 2. Annotations.
-	annotations := n.inPoolsOf(false)
+	annotations := n.InPoolsOf(false)
 	right := annotations[stowage.SpreadStrategyAnnotation]
 	noted := n.Deployment("noted", 5, annotated(strings.Replace(right, ".spot", ".typo", 1)))
 	suite.OneCPU(&noted.Spec.Template.Spec)

@@ -69,7 +69,7 @@ func TestExpressions(t *testing.T) {
 			p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}, Spec: stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: pools(n)}}
 			must(t, n.Create(t.Context(), p))
 			n.Follows(t, map[string]string{"app": "web"}, p.UID, p.Generation)
-			return strategyOfPolicy(t, policy.FromSpreadPolicy(p)), nil
+			return suite.StrategyOfPolicy(t, policy.FromSpreadPolicy(p)), nil
 		},
 		"ClusterSpreadPolicy": func(t *testing.T, n *tenant) (*sequence.Strategy, map[string]string) {
 			p := &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}, Spec: stowage.ClusterSpreadPolicySpec{
@@ -79,7 +79,7 @@ func TestExpressions(t *testing.T) {
 			must(t, n.Create(t.Context(), p))
 			t.Cleanup(func() { _ = n.Delete(context.Background(), p) })
 			n.Follows(t, map[string]string{"app": "web"}, p.UID, p.Generation)
-			return strategyOfPolicy(t, policy.FromClusterSpreadPolicy(p)), nil
+			return suite.StrategyOfPolicy(t, policy.FromClusterSpreadPolicy(p)), nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestExpressions(t *testing.T) {
 			n.Revise(t, d, "2")
 			n.RolledOut(t, d)
 			n.Spreads(t, "web", 5, s)
-			out, errs, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+			out, errs, exit := suite.CLI(t, cluster, append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)...)
 			if exit != 0 {
 				t.Errorf("status: exit %d\n%s%s", exit, out, errs)
 			}

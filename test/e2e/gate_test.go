@@ -2,66 +2,35 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
-
-// gated gives a pod template the gate.
-func gated(spec *corev1.PodSpec) {
-	spec.SchedulingGates = append(spec.SchedulingGates, corev1.PodSchedulingGate{Name: stowage.SeatGate})
-}
-
-// gates are the names of a pod's gates.
-func gates(pod *corev1.Pod) string {
-	var names []string
-	for _, g := range pod.Spec.SchedulingGates {
-		names = append(names, g.Name)
-	}
-	return strings.Join(names, " ")
-}
-
-// opened is how many pods lost the gate after they were created, with a result.
-func opened(t *testing.T, result string) (sum float64) {
-	t.Helper()
-	for _, r := range slices.Concat(cluster.Replicas(), cluster.Controllers()) {
-		sum += metric(t, r, "stowage_gates_removed_total", fmt.Sprintf("result=%q", result))
-	}
-	return sum
-}
 
 // While the webhook answers, no pod is stored with the gate, whatever becomes of it.
 func TestGateOfTemplate(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	d := n.Deployment("web", 10, annotated(eightyOf))
-	gated(&d.Spec.Template.Spec)
+	suite.Gated(&d.Spec.Template.Spec)
 	must(t, n.Create(t.Context(), d))
 	n.Spreads(t, "web", 10, strategyOf(t, eightyOf))
 	pods, err := n.Pods(t.Context(), "web")
 	must(t, err)
 	for i := range pods {
-		if len(pods[i].ManagedFields) == 0 || gates(&pods[i]) != "" {
-			t.Errorf("pod %s has gates %q", pods[i].Name, gates(&pods[i]))
+		if len(pods[i].ManagedFields) == 0 || suite.Gates(&pods[i]) != "" {
+			t.Errorf("pod %s has gates %q", pods[i].Name, suite.Gates(&pods[i]))
 		}
 		for _, m := range pods[i].ManagedFields {
 			if strings.HasPrefix(m.Manager, "stowage") {
@@ -71,8 +40,8 @@ func TestGateOfTemplate(t *testing.T) {
 	}
 
 	// What nobody decides about, and what only gets a part.
-	rs := n.bareReplicaSet(t, "bare", 0, annotated(eightyOf))
-	plain := n.bareReplicaSet(t, "plain", 0, nil)
+	rs := n.BareReplicaSet(t, "bare", 0, annotated(eightyOf))
+	plain := n.BareReplicaSet(t, "plain", 0, nil)
 	for name, tc := range map[string]struct {
 		owner  *appsv1.ReplicaSet
 		change func(*corev1.Pod)
@@ -97,14 +66,14 @@ func TestGateOfTemplate(t *testing.T) {
 		"of nobody": {plain, func(p *corev1.Pod) { p.OwnerReferences = nil }, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := n.try(t, tc.owner, replicaSetKind, func(p *corev1.Pod) {
-				gated(&p.Spec)
+			pod := n.TryPod(t, tc.owner, suite.ReplicaSetKind, func(p *corev1.Pod) {
+				suite.Gated(&p.Spec)
 				if tc.change != nil {
 					tc.change(p)
 				}
 			}, client.DryRunAll)
-			if _, seat := pod.Labels[stowage.SeatLabel]; seat != tc.seat || gates(pod) != tc.gates {
-				t.Errorf("the gates are %q, and the labels %v", gates(pod), pod.Labels)
+			if _, seat := pod.Labels[stowage.SeatLabel]; seat != tc.seat || suite.Gates(pod) != tc.gates {
+				t.Errorf("the gates are %q, and the labels %v", suite.Gates(pod), pod.Labels)
 			}
 		})
 	}
@@ -115,371 +84,60 @@ func TestGateInSystemNamespace(t *testing.T) {
 	t.Parallel()
 	pod := testkit.Pod("").Namespace(metav1.NamespaceSystem).Container("c", "", "").Label("stowage.dev/seat", "7").Obj()
 	pod.GenerateName = "gate-"
-	gated(&pod.Spec)
+	suite.Gated(&pod.Spec)
 	for i := range 1001 { // more than Stowage may change
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, fmt.Sprint("n", i), "")
 	}
 	must(t, cluster.Client.Create(t.Context(), pod))
 	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), pod) })
-	if gates(pod) != stowage.SeatGate {
+	if suite.Gates(pod) != stowage.SeatGate {
 		t.Fatalf("the webhook was called for a pod in %s", pod.Namespace)
 	}
 	eventually(t, "the gate is removed", func() (bool, error) {
 		err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod)
-		return err == nil && gates(pod) == "", err
+		return err == nil && suite.Gates(pod) == "", err
 	})
 	if pod.Labels["stowage.dev/seat"] != "7" {
 		t.Errorf("the labels are %v now", pod.Labels)
 	}
 }
 
-// unreached has the API server call nobody, until the test ends or the function is called.
-func unreached(t *testing.T) (restore func()) {
-	t.Helper()
-	return patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) { h.ClientConfig.URL = new("https://localhost:1/") })
-}
-
-// Pods that no replica saw wait at the gate, and the leader seats them as an admission would.
-func TestGateOpens(t *testing.T) {
-	n := newTenant(t)
-	labelled := newTenant(t, stowage.ModeKey+"=Off")
-	restore := unreached(t)
-	nothing := opened(t, "nothing")
-
-	// 1. A Deployment, one with another gate, a StatefulSet, a Job, and a PodDistributor with tolerations and a preference.
-	d := n.Deployment("web", 20, annotated(eightyOf))
-	gated(&d.Spec.Template.Spec)
-	must(t, n.Create(t.Context(), d))
-	queued := n.Deployment("queued", 5, annotated(eightyOf))
-	gated(&queued.Spec.Template.Spec)
-	queued.Spec.Template.Spec.SchedulingGates = append(queued.Spec.Template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: "kueue.x-k8s.io/admission"})
-	must(t, n.Create(t.Context(), queued))
-	set := &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "db", Annotations: annotated(eightyOf)},
-		Spec:       appsv1.StatefulSetSpec{Replicas: new(int32(5)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Template: podTemplate("db")},
-	}
-	gated(&set.Spec.Template.Spec)
-	must(t, n.Create(t.Context(), set))
-	job := &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "batch"},
-		Spec:       batchv1.JobSpec{Completions: new(int32(5)), Parallelism: new(int32(5)), Template: podTemplate("batch")},
-	}
-	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
-	gated(&job.Spec.Template.Spec)
-	n.distributor(t, "batch", "batch", func(s *versprei.PodDistributorSpec) {
-		s.Target = versprei.Target{APIVersion: "batch/v1", Kind: "Job", Name: "batch"}
-	})
-	must(t, n.Create(t.Context(), job))
-	n.distributor(t, "soft", "soft", func(s *versprei.PodDistributorSpec) {
-		s.Enforcement = versprei.EnforcementPreferred
-		s.Distribution[0].Tolerations = []versprei.Toleration{{Key: "spot", Operator: "Exists"}}
-	})
-	soft := n.Deployment("soft", 4, nil)
-	gated(&soft.Spec.Template.Spec)
-	must(t, n.Create(t.Context(), soft))
-	for _, zone := range suite.Zones {
-		n.ZoneNode(t, "od", zone, 20)
-		n.ZoneNode(t, "spot", zone, 20)
-	}
-	zones := n.OverZones(t, "zones", 15, nil)
-	gated(&zones.Spec.Template.Spec)
-	must(t, n.Create(t.Context(), zones))
-
-	data := n.Deployment("data", 1, annotated(eightyOf)) // the leader asks where its volume can be
-	n.WithClaim(t, &data.Spec.Template, "data", suite.ClaimSpec(n.Provisioner(t, corev1.LabelTopologyZone), corev1.ReadWriteOnce))
-	gated(&data.Spec.Template.Spec)
-	must(t, n.Create(t.Context(), data))
-
-	// 2. Pods about which there is nothing to decide.
-	off := labelled.Deployment("off", 2, annotated(eightyOf))
-	gated(&off.Spec.Template.Spec)
-	must(t, labelled.Create(t.Context(), off))
-	lone := testkit.Pod("lone").Namespace(n.Namespace).Container("c", "", "").Obj()
-	gated(&lone.Spec)
-	must(t, n.Create(t.Context(), lone))
-	ds := n.DaemonSet("agent", "")
-	gated(&ds.Spec.Template.Spec)
-	must(t, n.Create(t.Context(), ds))
-
-	// 3. All are seated though nobody reaches the webhook.
-	n.Spreads(t, "web", 20, strategyOf(t, eightyOf))
-	n.Spreads(t, "db", 5, strategyOf(t, eightyOf))
-	n.Spreads(t, "data", 1, strategyOf(t, eightyOf))
-	n.InCells(t, "zones", 15, n.Distribution(t, "zones"), 0.67, 0.67)
-	eventually(t, "the pods with another gate have seats and wait there", func() (bool, error) {
-		pods, err := n.Pods(t.Context(), "queued")
-		for i := range pods {
-			if gates(&pods[i]) != "kueue.x-k8s.io/admission" || pods[i].Labels[stowage.SeatLabel] == "" {
-				return false, err
-			}
-		}
-		return len(pods) == 5, err
-	})
-	for app, count := range map[string]int{"batch": 5, "soft": 4} {
-		eventually(t, app+" has seats", func() (bool, error) {
-			var pods corev1.PodList // those of a Job end at once
-			err := n.List(t.Context(), &pods, client.InNamespace(n.Namespace), client.MatchingLabels{"app": app})
-			for i := range pods.Items {
-				p := &pods.Items[i]
-				if gates(p) != "" || p.Labels[stowage.SeatLabel] == "" || app == "soft" && (p.Spec.Affinity == nil || p.Labels[stowage.MutatedByKey] == "") {
-					return false, err
-				}
-			}
-			return len(pods.Items) == count, err
-		})
-	}
-	eventually(t, "the others run", func() (bool, error) {
-		pods, err := labelled.Pods(t.Context(), "off")
-		if err != nil || len(pods) != 2 {
-			return false, err
-		}
-		for i := range pods {
-			if gates(&pods[i]) != "" || pods[i].Labels[stowage.SeatLabel] != "" {
-				return false, nil
-			}
-		}
-		if err := n.Get(t.Context(), n.Key("lone"), lone); err != nil || gates(lone) != "" {
-			return false, err
-		}
-		err = n.Get(t.Context(), n.Key("agent"), ds)
-		return err == nil && ds.Status.DesiredNumberScheduled > 0 && ds.Status.NumberReady == ds.Status.DesiredNumberScheduled, err
-	})
-	if opened(t, "nothing") == nothing {
-		t.Error("no gate was removed from a pod without a strategy")
-	}
-	restore()
-	must(t, n.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))
-
-	// 4. Whoever scales down and up again finds everything exact.
-	n.Scale(t, d, 5)
-	n.Spreads(t, "web", 5, strategyOf(t, eightyOf))
-	n.Scale(t, d, 25)
-	n.Spreads(t, "web", 25, strategyOf(t, eightyOf))
-}
-
-// While nobody runs at all, explain says why a pod waits.
-func TestExplainGated(t *testing.T) {
-	n := newTenant(t)
-	unreached(t)
-	restoreFleet(t)
-	for _, r := range cluster.Controllers() {
-		r.Kill()
-	}
-	d := n.Deployment("web", 1, annotated(eightyOf))
-	gated(&d.Spec.Template.Spec)
-	must(t, n.Create(t.Context(), d))
-	var pods []corev1.Pod
-	eventually(t, "the pod waits", func() (_ bool, err error) {
-		pods, err = n.Pods(t.Context(), "web")
-		return len(pods) == 1 && gates(&pods[0]) == stowage.SeatGate, err
-	})
-	out, _, _ := command(t, cluster, append([]string{"explain", "pod", pods[0].Name, "-n", n.Namespace}, only...)...)
-	if !strings.Contains(out, "waits at the gate stowage.dev/seat until the leader has one") {
-		t.Errorf("explain says:\n%s", out)
-	}
-}
-
-// undecidable makes pods about which nobody can decide, so that the leader leaves them at the gate for a minute.
-func (n *tenant) undecidable(t *testing.T, count int, change func(*corev1.PodSpec)) (pods []corev1.Pod) {
-	t.Helper()
-	d := n.Deployment("web", count, annotated("no strategy at all"))
-	change(&d.Spec.Template.Spec)
-	must(t, n.Create(t.Context(), d))
-	eventually(t, "the pods wait", func() (_ bool, err error) {
-		pods, err = n.Pods(t.Context(), "web")
-		return len(pods) == count && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !strings.Contains(gates(&p), stowage.SeatGate) }), err
-	})
-	return pods
-}
-
 // A pod about which nobody can decide as things are waits for a minute, and is let through with an event.
 func TestGateLetsThrough(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	pods := n.undecidable(t, 1, gated)
-	suite.EventuallyWithin(t, 3*time.Minute, "the pod is let through", func() (bool, error) {
+	pods := n.Undecidable(t, 1, suite.Gated)
+	suite.EventuallyWithin(t, 2*suite.WaitTimeout, "the pod is let through", func() (bool, error) {
 		var err error
 		pods, err = n.Pods(t.Context(), "web")
-		return len(pods) == 1 && gates(&pods[0]) == "", err
+		return len(pods) == 1 && suite.Gates(&pods[0]) == "", err
 	})
 	if age := time.Since(pods[0].CreationTimestamp.Time); age < time.Minute {
 		t.Errorf("the pod waited for less than %s", age)
 	}
 	eventually(t, "an event says so", func() (bool, error) {
-		return n.hasEvent(t, string(stowage.EventPodUngatedWithoutSeat), "waited for a minute"), nil
+		return n.HasEvent(t, string(stowage.EventPodUngatedWithoutSeat), "waited for a minute"), nil
 	})
-}
-
-// The MutatingAdmissionPolicy gives the gate to the pods that ask for it, and to no others.
-func TestGateByPolicy(t *testing.T) {
-	suite.NeedsVersion(t, "1.36", "MutatingAdmissionPolicy v1")
-	must(t, cluster.ApplyFiles(t.Context(), repo+"/config/gate/policy.yaml"))
-	t.Cleanup(func() {
-		for _, o := range gatePolicy() {
-			must(t, client.IgnoreNotFound(cluster.Client.Delete(context.Background(), o)))
-		}
-	})
-	asks, plain := newTenant(t, stowage.GateLabel+"="+stowage.GateOn), newTenant(t)
-	restore := unreached(t)
-
-	// 1. Who gets the gate?
-	replicaSets := map[*tenant]*appsv1.ReplicaSet{asks: asks.bareReplicaSet(t, "bare", 0, nil), plain: plain.bareReplicaSet(t, "bare", 0, nil)}
-	// The policy is in force some time after it was written.
-	eventually(t, "the policy is in force", func() (bool, error) {
-		return gates(asks.try(t, replicaSets[asks], replicaSetKind, nil, client.DryRunAll)) == stowage.SeatGate, nil
-	})
-	label := func(value string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { p.Labels[stowage.GateLabel] = value }
-	}
-	owner := func(apiVersion, kind string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion, p.OwnerReferences[0].Kind = apiVersion, kind }
-	}
-	for name, tc := range map[string]struct {
-		in     *tenant
-		change func(*corev1.Pod)
-		gate   bool
-	}{
-		"a namespace that asks":           {asks, nil, true},
-		"a pod that refuses":              {asks, label("false"), false},
-		"a pod that asks":                 {plain, label(stowage.GateOn), true},
-		"nobody asks":                     {plain, nil, false},
-		"a StatefulSet's":                 {asks, owner("apps/v1", "StatefulSet"), true},
-		"a Job's":                         {asks, owner("batch/v1", "Job"), true},
-		"a DaemonSet's":                   {asks, owner("apps/v1", "DaemonSet"), false},
-		"one with a node":                 {asks, func(p *corev1.Pod) { p.Spec.NodeName = "od4-1" }, false},
-		"a peer pod":                      {asks, func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("kata-remote") }, false},
-		"a pod without an owner":          {asks, func(p *corev1.Pod) { p.OwnerReferences = nil }, false},
-		"one that has the gate, and more": {asks, func(p *corev1.Pod) { gated(&p.Spec) }, true},
-	} {
-		pod := tc.in.try(t, replicaSets[tc.in], replicaSetKind, tc.change, client.DryRunAll)
-		if (gates(pod) == stowage.SeatGate) != tc.gate || !tc.gate && gates(pod) != "" {
-			t.Errorf("%s: the gates are %q", name, gates(pod))
-		}
-	}
-
-	// 2. The pods of a workload that does not name the gate wait and get seats, before and after the webhook is back.
-	must(t, asks.Create(t.Context(), asks.Deployment("web", 10, annotated(eightyOf))))
-	asks.Spreads(t, "web", 10, strategyOf(t, eightyOf))
-	restore()
-	seats := opened(t, "seated")
-	must(t, asks.Create(t.Context(), asks.Deployment("later", 10, annotated(eightyOf))))
-	asks.Spreads(t, "later", 10, strategyOf(t, eightyOf))
-	if got := opened(t, "seated"); got != seats {
-		t.Errorf("the leader seated %v pods though the webhook answered", got-seats)
-	}
-}
-
-// gatePolicy is the objects of config/gate.
-func gatePolicy() []client.Object {
-	objects, err := controlplane.ReadObjects(repo + "/config/gate/policy.yaml")
-	if err != nil {
-		panic(err)
-	}
-	out := make([]client.Object, len(objects))
-	for i := range objects {
-		out[i] = objects[i]
-	}
-	return out
-}
-
-// What Stowage may write into a pod that waits at the gate, in the write that removes the gate, and nothing else.
-func TestGateRights(t *testing.T) {
-	t.Parallel()
-	n, own := newTenant(t), asStowage(t, "stowage-controllers")
-	pod := &n.undecidable(t, 1, func(spec *corev1.PodSpec) {
-		spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/first"}, {Name: stowage.SeatGate}, {Name: "example.com/last"}}
-		spec.NodeSelector = map[string]string{"disk": "ssd"}
-		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpExists}}}},
-		}}}
-	})[0]
-	const ungate = `"schedulingGates":[{"$patch":"delete","name":"stowage.dev/seat"}]`
-	required := func(terms string) string {
-		return `{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[` + terms + `]}}},` + ungate + `}}`
-	}
-	for name, tc := range map[string]struct {
-		patch   string
-		allowed bool
-	}{
-		"the gate alone": {`{"spec":{` + ungate + `}}`, true},
-		"a seat": {`{"metadata":{"labels":{"stowage.dev/pool":"a","stowage.dev/seat":"1","mutated-by":"spread-webhook-service"},
-			"annotations":{"stowage.dev/claim":"x","controller.kubernetes.io/pod-deletion-cost":"9","mutated-by":"spread-webhook-service"}},
-			"spec":{"nodeSelector":{"type":"spot"},"tolerations":[{"key":"spot","operator":"Exists"}],` + ungate + `}}`, true},
-		"a preference":                {`{"spec":{"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"preference":{"matchExpressions":[{"key":"type","operator":"Exists"}]}}]}},` + ungate + `}}`, true},
-		"a seat that leaves the gate": {`{"spec":{"nodeSelector":{"type":"spot"}}}`, false},
-		"another gate":                {`{"spec":{"schedulingGates":[{"$patch":"delete","name":"example.com/first"}]}}`, false},
-		"all gates":                   {`{"spec":{"schedulingGates":null}}`, false},
-		"a pool of expressions":       {required(`{"matchExpressions":[{"key":"disk","operator":"Exists"},{"key":"type","operator":"DoesNotExist"}]}`), true},
-		"one without the gate":        {strings.ReplaceAll(required(`{"matchExpressions":[{"key":"disk","operator":"Exists"},{"key":"type","operator":"DoesNotExist"}]}`), ","+ungate, ""), false},
-		"a requirement replaced":      {required(`{"matchExpressions":[{"key":"type","operator":"DoesNotExist"}]}`), false},
-		"an alternative":              {required(`{"matchExpressions":[{"key":"disk","operator":"Exists"}]},{"matchExpressions":[{"key":"type","operator":"DoesNotExist"}]}`), false},
-		"a node":                      {required(`{"matchExpressions":[{"key":"disk","operator":"Exists"}],"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]}`), false},
-		"another image":               {`{"spec":{"containers":[{"name":"c","image":"other"}],` + ungate + `}}`, false},
-		"a deadline":                  {`{"spec":{"activeDeadlineSeconds":1,` + ungate + `}}`, false},
-		"another label":               {`{"metadata":{"labels":{"app":"other"}},"spec":{` + ungate + `}}`, false},
-		"the mark without the gate":   {`{"metadata":{"labels":{"mutated-by":"x"}}}`, false},
-		"a finalizer":                 {`{"metadata":{"finalizers":["example.com/x"]},"spec":{` + ungate + `}}`, false},
-	} {
-		err := own.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(tc.patch)), client.DryRunAll)
-		if refused := apierrors.IsForbidden(err) || apierrors.IsInvalid(err); tc.allowed && err != nil || !tc.allowed && !refused {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-
-	// Terms are alternatives: each gets the pool's requirements, and no others. An empty one matches nothing, and stays so.
-	const name, disk, pool, other = `"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]`, `{"key":"disk","operator":"Exists"}`, `{"key":"type","operator":"DoesNotExist"}`, `{"key":"gpu","operator":"Exists"}`
-	for was, cases := range map[string]map[string]bool{
-		"": {
-			`{"matchExpressions":[` + pool + `]}`:                                      true,
-			`{"matchExpressions":[` + pool + `]},{"matchExpressions":[` + other + `]}`: false,
-			`{"matchExpressions":[` + pool + `],` + name + `}`:                         false,
-		},
-		`{"matchExpressions":[` + disk + `]},{},{` + name + `}`: {
-			`{"matchExpressions":[` + disk + `,` + pool + `]},{},{"matchExpressions":[` + pool + `],` + name + `}`:                                  true,
-			`{"matchExpressions":[` + disk + `,` + pool + `,` + other + `]},{},{"matchExpressions":[` + pool + `,` + other + `],` + name + `}`:      true,
-			`{"matchExpressions":[` + disk + `,` + pool + `]},{},{` + name + `}`:                                                                    false,
-			`{"matchExpressions":[` + disk + `]},{},{"matchExpressions":[` + pool + `],` + name + `}`:                                               false,
-			`{"matchExpressions":[` + disk + `,` + pool + `]},{"matchExpressions":[` + pool + `]},{"matchExpressions":[` + pool + `],` + name + `}`: false,
-			`{"matchExpressions":[` + disk + `,` + pool + `]},{},{"matchExpressions":[` + other + `],` + name + `}`:                                 false,
-			`{"matchExpressions":[` + disk + `,` + pool + `]},{"matchExpressions":[` + pool + `],` + name + `}`:                                     false,
-		},
-	} {
-		pod := &newTenant(t).undecidable(t, 1, func(spec *corev1.PodSpec) {
-			gated(spec)
-			if was != "" {
-				spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{}}}
-				must(t, json.Unmarshal([]byte("["+was+"]"), &spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms))
-			}
-		})[0]
-		for terms, allowed := range cases {
-			err := own.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(required(terms))), client.DryRunAll)
-			if refused := apierrors.IsForbidden(err) || apierrors.IsInvalid(err); allowed && err != nil || !allowed && !refused {
-				t.Errorf("%s in place of %q: %v", terms, was, err)
-			}
-		}
-	}
-	judged(t, own.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"schedulingGates":null}}`)), client.DryRunAll), false)
-	judged(t, own.Patch(t.Context(), pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec":{"nodeSelector":{"type":"spot"}}}`)), client.DryRunAll), false)
 }
 
 // Without Stowage, whoever may patch pods lets them through: by name with that right alone, or all that wait.
 func TestUngate(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	n.undecidable(t, 3, func(spec *corev1.PodSpec) {
-		gated(spec)
+	n.Undecidable(t, 3, func(spec *corev1.PodSpec) {
+		suite.Gated(spec)
 		spec.SchedulingGates = append(spec.SchedulingGates, corev1.PodSchedulingGate{Name: "example.com/other"})
 	})
 	waiting := func() (names []string) {
 		pods, err := n.Pods(t.Context(), "web")
 		must(t, err)
 		for i := range pods {
-			switch gates(&pods[i]) {
+			switch suite.Gates(&pods[i]) {
 			case stowage.SeatGate + " example.com/other":
 				names = append(names, pods[i].Name)
 			case "example.com/other":
 			default:
-				t.Errorf("pod %s has the gates %q", pods[i].Name, gates(&pods[i]))
+				t.Errorf("pod %s has the gates %q", pods[i].Name, suite.Gates(&pods[i]))
 			}
 		}
 		return names
@@ -490,7 +148,7 @@ func TestUngate(t *testing.T) {
 	}
 
 	// 1. What status says of them.
-	out, _, _ := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+	out, _, _ := suite.CLI(t, cluster, append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)...)
 	for _, text := range []string{"3 pod(s) wait at the gate stowage.dev/seat", "The gate is in 1 pod template(s)", n.Namespace + "/deployment/web."} {
 		if !strings.Contains(out, text) {
 			t.Errorf("status does not say %q:\n%s", text, out)
@@ -498,7 +156,7 @@ func TestUngate(t *testing.T) {
 	}
 
 	// 2. A dry run changes nothing.
-	out, _, exit := command(t, cluster, "ungate", "-n", n.Namespace, "--dry-run")
+	out, _, exit := suite.CLI(t, cluster, "ungate", "-n", n.Namespace, "--dry-run")
 	if exit != 0 || strings.Count(out, " ungated (dry run)") != 3 || len(waiting()) != 3 {
 		t.Errorf("a dry run: exit %d\n%s", exit, out)
 	}
@@ -510,27 +168,27 @@ func TestUngate(t *testing.T) {
 	var exitStatus int
 	var errs string
 	eventually(t, "the patcher may patch", func() (bool, error) { // RBAC is a moment behind
-		out, errs, exitStatus = command(t, cluster, "ungate", "-n", n.Namespace, pods[0], "--as", "patcher")
+		out, errs, exitStatus = suite.CLI(t, cluster, "ungate", "-n", n.Namespace, pods[0], "--as", "patcher")
 		return exitStatus == 0, nil
 	})
 	if out != "pod/"+pods[0]+" ungated\n" || len(waiting()) != 2 {
 		t.Errorf("by name: %s%s", out, errs)
 	}
-	if _, errs, exit := command(t, cluster, "ungate", "-n", n.Namespace, "--as", "patcher"); exit != 1 || !strings.Contains(errs, "cannot list resource") {
+	if _, errs, exit := suite.CLI(t, cluster, "ungate", "-n", n.Namespace, "--as", "patcher"); exit != 1 || !strings.Contains(errs, "cannot list resource") {
 		t.Errorf("without the right to list: exit %d, %s", exit, errs)
 	}
-	if _, errs, exit := command(t, cluster, "ungate", "-n", n.Namespace, "none"); exit != 1 || !strings.Contains(errs, "pod none") {
+	if _, errs, exit := suite.CLI(t, cluster, "ungate", "-n", n.Namespace, "none"); exit != 1 || !strings.Contains(errs, "pod none") {
 		t.Errorf("a pod that does not exist: exit %d, %s", exit, errs)
 	}
 
 	// 4. All that wait, and then none.
-	if out, errs, exit := command(t, cluster, "ungate", "-n", n.Namespace); exit != 0 || strings.Count(out, " ungated") != 2 || len(waiting()) != 0 {
+	if out, errs, exit := suite.CLI(t, cluster, "ungate", "-n", n.Namespace); exit != 0 || strings.Count(out, " ungated") != 2 || len(waiting()) != 0 {
 		t.Errorf("all: exit %d\n%s%s", exit, out, errs)
 	}
-	if out, errs, exit := command(t, cluster, "ungate", "-n", n.Namespace); exit != 0 || out != "" || !strings.Contains(errs, "No pod waits") {
+	if out, errs, exit := suite.CLI(t, cluster, "ungate", "-n", n.Namespace); exit != 0 || out != "" || !strings.Contains(errs, "No pod waits") {
 		t.Errorf("none: exit %d\n%s%s", exit, out, errs)
 	}
-	if _, _, exit := command(t, cluster, "ungate", "-A", "web-0"); exit != 2 {
+	if _, _, exit := suite.CLI(t, cluster, "ungate", "-A", "web-0"); exit != 2 {
 		t.Errorf("-A with a name: exit %d", exit)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -27,7 +26,7 @@ import (
 // stays checks that the pods of an app are those that there were.
 func (n *tenant) stays(t *testing.T, app string, was []string) {
 	t.Helper()
-	if is, _ := n.uids(t, app); !slices.Equal(was, is) {
+	if is, _ := n.UIDs(t, app); !slices.Equal(was, is) {
 		t.Errorf("the pods of %s were %v, and are %v", app, was, is)
 	}
 }
@@ -35,8 +34,8 @@ func (n *tenant) stays(t *testing.T, app string, was []string) {
 // held waits until an event says that pods of an app stay.
 func (n *tenant) held(t *testing.T, app string) {
 	t.Helper()
-	eventuallyWithin(t, time.Minute, "an event says that pods of "+app+" stay", func() (bool, error) {
-		return n.hasEvent(t, string(stowage.EventPodHeld), "such as "+app+"-"), nil
+	eventuallyWithin(t, 2*suite.WaitTimeout, "an event says that pods of "+app+" stay", func() (bool, error) {
+		return n.HasEvent(t, string(stowage.EventPodHeld), "such as "+app+"-"), nil
 	})
 }
 
@@ -51,36 +50,12 @@ func (n *tenant) cordon(t *testing.T, nodes []*corev1.Node, on bool) {
 // says waits until the condition Balanced of a PodDistributor has a text.
 func (n *tenant) says(t *testing.T, name, text string) {
 	t.Helper()
-	eventuallyWithin(t, time.Minute, fmt.Sprintf("the condition of %s says %q", name, text), func() (bool, error) {
+	eventuallyWithin(t, 2*suite.WaitTimeout, fmt.Sprintf("the condition of %s says %q", name, text), func() (bool, error) {
 		d := &versprei.PodDistributor{}
 		err := n.Get(t.Context(), n.Key(name), d)
 		c := meta.FindStatusCondition(d.Status.Conditions, versprei.ConditionBalanced)
 		return c != nil && strings.Contains(c.Message, text), err
 	})
-}
-
-// swap gives the pools od and spot of a PodDistributor the weights 80 and 20.
-func (n *tenant) swap(t *testing.T, name string) {
-	t.Helper()
-	must(t, n.Patch(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}}, client.RawPatch(types.JSONPatchType,
-		[]byte(`[{"op":"replace","path":"/spec/distribution/0/weight","value":80},{"op":"replace","path":"/spec/distribution/1/weight","value":20}]`))))
-}
-
-func evicts(spec *versprei.PodDistributorSpec) { spec.Rebalance = versprei.RebalanceEvict }
-
-// inPoolsOf is a strategy in annotations over the pools od and spot of a test.
-func (n *tenant) inPoolsOf(rebalance bool) map[string]string {
-	strategy := ""
-	for _, pool := range []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)} {
-		for k, v := range pool.NodeLabel {
-			strategy += fmt.Sprintf(":%s=%s,weight=%d", k, v, pool.Weight)
-		}
-	}
-	out := annotated(strings.TrimPrefix(strategy, ":"))
-	if rebalance {
-		out[stowage.RebalanceAnnotation] = string(versprei.RebalanceEvict)
-	}
-	return out
 }
 
 // A pod that uses a bound volume is never evicted into a pool where its volume cannot be. By default repair, by rebalance, for annotations, a
@@ -116,15 +91,15 @@ func TestHeldByVolume(t *testing.T) {
 	n.cordon(t, pools, false)
 	before := map[string][]string{}
 	for _, d := range []*appsv1.Deployment{wiki, shared} {
-		before[d.Name], _ = n.uids(t, d.Name)
+		before[d.Name], _ = n.UIDs(t, d.Name)
 	}
-	n.Shortage(t, "shared", 0, evicts)
+	n.Shortage(t, "shared", 0, suite.Evicts)
 	for _, d := range []*appsv1.Deployment{wiki, moves} {
 		was := d.DeepCopy()
-		d.Annotations = n.inPoolsOf(false)
+		d.Annotations = n.InPoolsOf(false)
 		must(t, n.Patch(t.Context(), d, client.MergeFrom(was)))
 	}
-	proof := n.Deployment("proof", 2, n.inPoolsOf(false)) // the webhook is reached
+	proof := n.Deployment("proof", 2, n.InPoolsOf(false)) // the webhook is reached
 	suite.OneCPU(&proof.Spec.Template.Spec)
 	must(t, n.Create(t.Context(), proof))
 	n.Ready(t, "proof", 2)
@@ -134,13 +109,13 @@ func TestHeldByVolume(t *testing.T) {
 		set := statefulSet(n, name, 5)
 		set.Spec.VolumeClaimTemplates[0].Spec = suite.ClaimSpec(class, corev1.ReadWriteOnce)
 		n.Shortage(t, name, 0, func(spec *versprei.PodDistributorSpec) {
-			evicts(spec)
+			suite.Evicts(spec)
 			spec.Target.Kind = "StatefulSet"
 		})
 		must(t, n.Create(t.Context(), set))
 		n.InPools(t, name, "od=1 spot=4")
 		n.Ready(t, name, 5)
-		n.swap(t, name)
+		n.Swap(t, name)
 	}
 
 	// 3. Who can move does, and who cannot stays.
@@ -165,7 +140,7 @@ func TestHeldByVolume(t *testing.T) {
 		p.Spec.Pools = append(p.Spec.Pools, stowage.PolicyPool{Name: of.Name, NodeSelector: of.NodeLabel, Weight: of.Weight})
 	}
 	n.earlier(t, "late", 2)
-	was, _ := n.uids(t, late.Name)
+	was, _ := n.UIDs(t, late.Name)
 	must(t, n.Create(t.Context(), p))
 	pods, err := n.Pods(t.Context(), "proof")
 	must(t, err)
@@ -182,18 +157,18 @@ func TestHeldByAnnotation(t *testing.T) {
 		n.PoolNode(t, pool, "1", 50)
 	}
 	for app, annotation := range map[string][2]string{"guarded": {"karpenter.sh/do-not-disrupt", "true"}, "unsafe": {"cluster-autoscaler.kubernetes.io/safe-to-evict", "false"}} {
-		d := n.Shortage(t, app, 5, evicts)
+		d := n.Shortage(t, app, 5, suite.Evicts)
 		d.Spec.Template.Annotations = map[string]string{annotation[0]: annotation[1]}
 		must(t, n.Create(t.Context(), d))
 		n.InPools(t, app, "od=1 spot=4")
 	}
-	d := n.Shortage(t, "partly", 5, evicts)
+	d := n.Shortage(t, "partly", 5, suite.Evicts)
 	must(t, n.Create(t.Context(), d))
 	n.InPools(t, "partly", "od=1 spot=4")
 	guarded, _ := n.Highest(t, "partly", "spot")
 	must(t, n.Patch(t.Context(), guarded, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"karpenter.sh/do-not-disrupt":"true"}}}`))))
 	for _, app := range []string{"guarded", "unsafe", "partly"} {
-		n.swap(t, app)
+		n.Swap(t, app)
 	}
 	n.says(t, "guarded", "pod(s) that should be elsewhere stay where they run, such as guarded-")
 	n.says(t, "guarded", "the annotation karpenter.sh/do-not-disrupt protects it")
@@ -203,7 +178,7 @@ func TestHeldByAnnotation(t *testing.T) {
 	n.InPools(t, "guarded", "od=1 spot=4")
 	n.InPools(t, "unsafe", "od=1 spot=4")
 	eventually(t, "status says so", func() (bool, error) {
-		out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+		out, _, exit := suite.CLI(t, cluster, append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)...)
 		return exit != 0 && strings.Contains(out, "4 pod(s) that should be elsewhere stay where they run, such as guarded-"), nil
 	})
 }
@@ -262,7 +237,7 @@ func TestNewPodsWithVolumes(t *testing.T) {
 		all = append(all, withVolume(fmt.Sprint("one-", i), "a"))
 	}
 	outside := withVolume("outside", "d")
-	eventuallyWithin(t, 2*time.Minute, "all of them run", func() (bool, error) {
+	eventuallyWithin(t, 2*suite.WaitTimeout, "all of them run", func() (bool, error) {
 		var pods corev1.PodList
 		err := n.List(t.Context(), &pods, client.InNamespace(n.Namespace), client.MatchingLabels{"fleet": "volumes"})
 		return len(pods.Items) == deployments+1 && !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !podstatus.Ready(&p) }), err
@@ -291,7 +266,7 @@ func TestNewPodsWithVolumes(t *testing.T) {
 	if pod := n.Ready(t, outside.Name, 1)[0]; pod.Labels[stowage.PoolLabel] != "" || !strings.HasSuffix(pod.Spec.NodeName, "-d") {
 		t.Errorf("the pod whose volume is in no zone of the policy is in pool %q, on %s", pod.Labels[stowage.PoolLabel], pod.Spec.NodeName)
 	}
-	eventuallyWithin(t, time.Minute, "the policy counts it as kept by its volume", func() (bool, error) {
+	eventuallyWithin(t, 2*suite.WaitTimeout, "the policy counts it as kept by its volume", func() (bool, error) {
 		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 		return p.Status.KeptByVolume == 1 && p.Status.WithoutSeat == 0 && p.Status.Workloads == deployments+1 && p.Status.Balanced != "", err
 	})
@@ -315,9 +290,9 @@ func TestNewPodsWithVolumes(t *testing.T) {
 		set.Spec.VolumeClaimTemplates[0].Spec = suite.ClaimSpec(class, corev1.ReadWriteOnce)
 		must(t, n.Create(t.Context(), set))
 		n.Ready(t, name, 6)
-		n.swap(t, name)
+		n.Swap(t, name)
 		must(t, n.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"template":{"metadata":{"annotations":{"revision":"2"}}}}}`))))
-		eventuallyWithin(t, 2*time.Minute, "the rollout of "+name+" is complete", func() (bool, error) {
+		eventuallyWithin(t, 2*suite.WaitTimeout, "the rollout of "+name+" is complete", func() (bool, error) {
 			err := n.Get(t.Context(), client.ObjectKeyFromObject(set), set)
 			return set.Status.ObservedGeneration == set.Generation && set.Status.UpdatedReplicas == 6 && set.Status.ReadyReplicas == 6 && set.Status.CurrentRevision == set.Status.UpdateRevision, err
 		})

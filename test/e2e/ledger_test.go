@@ -42,7 +42,7 @@ func claimOnce(ctx context.Context) error {
 // which has passed by now where all tests run.
 func TestSpentLedgerIsRemoved(t *testing.T) {
 	t.Parallel()
-	err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*waitTimeout, true, func(ctx context.Context) (bool, error) {
 		err := cluster.Client.Get(ctx, spentLedger, &stowage.SeatLedger{})
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})

@@ -3,7 +3,6 @@ package e2e
 import (
 	"slices"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +35,7 @@ func TestMinDomains(t *testing.T) {
 		for _, in := range slices.Concat(od, spot) {
 			replicas += int(in)
 		}
-		eventuallyWithin(t, 2*time.Minute, "all pods of "+name+" run where they are due", func() (bool, error) {
+		eventuallyWithin(t, 2*suite.WaitTimeout, "all pods of "+name+" run where they are due", func() (bool, error) {
 			cells, err := n.CellsOf(t.Context(), name, replicas)
 			return err == nil && slices.Equal(cells["od"], od) && slices.Equal(cells["spot"], spot), nil
 		})

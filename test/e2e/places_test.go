@@ -12,6 +12,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/test/suite"
 )
 
 // A pod counts in the pool of its seat only while its node has the pool's labels. Each case changes a pool under running pods,
@@ -20,7 +21,7 @@ func TestPlaces(t *testing.T) {
 	t.Parallel()
 	status := func(t *testing.T, n *tenant) (string, int) {
 		t.Helper()
-		out, errs, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+		out, errs, exit := suite.CLI(t, cluster, append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)...)
 		return out + errs, exit
 	}
 	says := func(t *testing.T, n *tenant, what string) {

@@ -3,11 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"os"
+	rand "math/rand/v2"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -200,22 +198,6 @@ func TestSpreadPolicyValidation(t *testing.T) {
 	}
 }
 
-// poolsOf are two pools of the nodes of the test cluster.
-func poolsOf(base, onDemand, spot int32) []stowage.PolicyPool {
-	return []stowage.PolicyPool{
-		{Name: "on-demand", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Base: base, Weight: onDemand},
-		{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: spot},
-	}
-}
-
-// strategyOfPolicy is what a policy says, as tests count it.
-func strategyOfPolicy(t *testing.T, s *policy.SpreadPolicy) *sequence.Strategy {
-	t.Helper()
-	p := policy.CompilePolicy(s)
-	must(t, p.Err)
-	return p.Strategy
-}
-
 // whole reports a pod of the namespace that has not all of one policy's seat: the pool's labels in its node selector, and the claim of
 // that policy.
 func (n *tenant) whole(t *testing.T, apps []string, policies ...*policy.SpreadPolicy) {
@@ -273,13 +255,13 @@ func TestSpreadPolicies(t *testing.T) {
 		SpreadPolicySpec: stowage.SpreadPolicySpec{
 			Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"tier": "2"}},
 			Kinds: []stowage.OwnerKind{{Group: "apps", Kind: "ReplicaSet"}, {Group: "apps", Kind: "StatefulSet"}},
-			Pools: poolsOf(2, 20, 80), Enforcement: versprei.EnforcementRequired,
+			Pools: suite.PoolsOf(2, 20, 80), Enforcement: versprei.EnforcementRequired,
 		},
 	}
 	must(t, n.Create(t.Context(), fleet))
 	t.Cleanup(func() { _ = n.Delete(context.Background(), fleet) })
 	ofFleet := policy.FromClusterSpreadPolicy(fleet)
-	s := strategyOfPolicy(t, ofFleet)
+	s := suite.StrategyOfPolicy(t, ofFleet)
 	tier, zero := map[string]string{"tier": "2"}, map[string]string{"tier": "2", "app": "web-0"} // labels of pods
 	n.Follows(t, tier, fleet.UID, fleet.Generation)
 
@@ -356,7 +338,7 @@ func TestSpreadPolicies(t *testing.T) {
 			}
 		})
 		eventually(t, fmt.Sprintf("%v says so", args), func() (bool, error) {
-			out, errs, _ := command(t, cluster, args...)
+			out, errs, _ := suite.CLI(t, cluster, args...)
 			last = out + errs
 			for _, want := range wants {
 				if !strings.Contains(out, want) {
@@ -388,7 +370,7 @@ func TestSpreadPolicies(t *testing.T) {
 	// 3. A policy of the namespace for one of the workloads. The pods that are there keep their seats until they are rolled out.
 	mine := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "mine"}, Spec: *fleet.Spec.SpreadPolicySpec.DeepCopy()}
 	mine.Spec.Selector = stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "web-0"}}
-	mine.Spec.Pools = poolsOf(0, 60, 40)
+	mine.Spec.Pools = suite.PoolsOf(0, 60, 40)
 	must(t, n.Create(t.Context(), mine))
 	ofMine := policy.FromSpreadPolicy(mine)
 	n.Follows(t, zero, mine.UID, mine.Generation)
@@ -398,7 +380,7 @@ func TestSpreadPolicies(t *testing.T) {
 	n.whole(t, apps, ofFleet, ofMine)
 	n.Revise(t, deployments["web-0"], "3")
 	n.RolledOut(t, deployments["web-0"])
-	exact(strategyOfPolicy(t, ofMine), "web-0")
+	exact(suite.StrategyOfPolicy(t, ofMine), "web-0")
 	exact(s, apps[1:]...)
 	status(mine, "the status of the namespace's policy", func(st stowage.SpreadPolicyStatus) bool {
 		return st.Workloads == 1 && st.Balanced == "1/1" && st.Pods == 20
@@ -430,7 +412,7 @@ func TestSpreadPolicies(t *testing.T) {
 	edited := policy.FromClusterSpreadPolicy(fleet)
 	n.Revise(t, deployments["web-1"], "5")
 	n.RolledOut(t, deployments["web-1"])
-	exact(strategyOfPolicy(t, edited), "web-1")
+	exact(suite.StrategyOfPolicy(t, edited), "web-1")
 
 	// 6. A namespace without the label, and one without a policy, are left alone.
 	label("")
@@ -484,7 +466,7 @@ func TestPolicyComesToRunningWorkloads(t *testing.T) {
 		n.settled(t, d)
 	}
 	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "late"}}
-	p.Spec = stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: poolsOf(1, 50, 50), Repair: stowage.RepairRecreate}
+	p.Spec = stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: suite.PoolsOf(1, 50, 50), Repair: stowage.RepairRecreate}
 	must(t, n.Create(t.Context(), p))
 	adopted := func() (seats int) {
 		for app := range deployments {
@@ -510,7 +492,7 @@ func TestPolicyComesToRunningWorkloads(t *testing.T) {
 		return p.Status.Workloads == workloads && int(p.Status.WithoutSeat) == workloads*replicas-inPool, err
 	})
 	adopted() // and nothing was evicted meanwhile
-	s := strategyOfPolicy(t, policy.FromSpreadPolicy(p))
+	s := suite.StrategyOfPolicy(t, policy.FromSpreadPolicy(p))
 	for app, d := range deployments {
 		n.Revise(t, d, "2")
 		n.RolledOut(t, d)
@@ -549,7 +531,7 @@ func TestUnsuitablePools(t *testing.T) {
 	must(t, n.Create(t.Context(), p))
 	status := func(what string, workloads int32, example string, more func(*stowage.SpreadPolicyStatus) bool) {
 		t.Helper()
-		eventuallyWithin(t, time.Minute, "the status says "+what, func() (bool, error) {
+		eventuallyWithin(t, 2*suite.WaitTimeout, "the status says "+what, func() (bool, error) {
 			err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 			st := &p.Status
 			return st.Unsuitable == workloads && strings.Contains(st.UnsuitableExample, example) && more(st), err
@@ -577,9 +559,9 @@ func TestUnsuitablePools(t *testing.T) {
 	n.InPools(t, "web", "od=10")
 	status("that the pool is unsuitable", 1, "pool spot for Deployment "+n.Namespace+"/web: the pods do not tolerate the taint gpu:NoSchedule", of(10, 0))
 	eventually(t, "an event says so", func() (bool, error) {
-		return n.hasEvent(t, string(stowage.EventPoolUnsuitable), "no pod can run in pool spot: the pods do not tolerate the taint gpu:NoSchedule"), nil
+		return n.HasEvent(t, string(stowage.EventPoolUnsuitable), "no pod can run in pool spot: the pods do not tolerate the taint gpu:NoSchedule"), nil
 	})
-	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/"+n.Ready(t, "web", 10)[0].Name); !strings.Contains(out, "Pool spot gets no pods of this workload") {
+	if out, _, _ := suite.CLI(t, cluster, "explain", "-n", n.Namespace, "pod/"+n.Ready(t, "web", 10)[0].Name); !strings.Contains(out, "Pool spot gets no pods of this workload") {
 		t.Errorf("explain says:\n%s", out)
 	}
 	before := n.Seen("web")
@@ -601,7 +583,7 @@ func TestUnsuitablePools(t *testing.T) {
 	must(t, n.Create(t.Context(), large))
 	n.InPools(t, "large", "=3")
 	status("that a workload can run in no pool", 3, "for Deployment "+n.Namespace+"/large: ", of(20, 0))
-	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/"+n.Ready(t, "large", 3)[0].Name); !strings.Contains(out, "the pods can run in none of its pools") {
+	if out, _, _ := suite.CLI(t, cluster, "explain", "-n", n.Namespace, "pod/"+n.Ready(t, "large", 3)[0].Name); !strings.Contains(out, "the pods can run in none of its pools") {
 		t.Errorf("explain says:\n%s", out)
 	}
 
@@ -641,9 +623,9 @@ func TestUnsuitableZone(t *testing.T) {
 		t.Errorf("the pods are in %v", cells)
 	}
 	eventually(t, "an event says so", func() (bool, error) {
-		return n.hasEvent(t, string(stowage.EventPoolUnsuitable), "in c: the pods do not tolerate the taint arch=arm64:NoSchedule"), nil
+		return n.HasEvent(t, string(stowage.EventPoolUnsuitable), "in c: the pods do not tolerate the taint arch=arm64:NoSchedule"), nil
 	})
-	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/db-0"); !strings.Contains(out, "Pool spot in c gets no pods of this workload") {
+	if out, _, _ := suite.CLI(t, cluster, "explain", "-n", n.Namespace, "pod/db-0"); !strings.Contains(out, "Pool spot in c gets no pods of this workload") {
 		t.Errorf("explain says:\n%s", out)
 	}
 }
@@ -700,17 +682,17 @@ func TestPolicyKeepsVolumes(t *testing.T) {
 	n.InPools(t, "db", "=1 od=3")
 	on("", 10)
 	n.InPools(t, "db", "=1 od=4 spot=5")
-	eventuallyWithin(t, time.Minute, "the status counts the set, and finds it balanced", func() (bool, error) {
+	eventuallyWithin(t, 2*suite.WaitTimeout, "the status counts the set, and finds it balanced", func() (bool, error) {
 		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 		return p.Status.KeptByVolume == 1 && p.Status.Balanced == "1/1" && p.Status.WithoutSeat == 0, err
 	})
-	if out, _, exit := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...); exit != 0 || !strings.Contains(out, "1 workload(s) have pods that stay where their volumes are") {
+	if out, _, exit := suite.CLI(t, cluster, append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)...); exit != 0 || !strings.Contains(out, "1 workload(s) have pods that stay where their volumes are") {
 		t.Errorf("status is %d:\n%s", exit, out)
 	}
-	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/db-3"); !strings.Contains(out, "No node of a pool reaches the pod's volume") {
+	if out, _, _ := suite.CLI(t, cluster, "explain", "-n", n.Namespace, "pod/db-3"); !strings.Contains(out, "No node of a pool reaches the pod's volume") {
 		t.Errorf("explain says:\n%s", out)
 	}
-	if out, _, _ := command(t, cluster, "explain", "-n", n.Namespace, "pod/db-1"); !strings.Contains(out, "target 4 / 5, current 4 / 5") {
+	if out, _, _ := suite.CLI(t, cluster, "explain", "-n", n.Namespace, "pod/db-1"); !strings.Contains(out, "target 4 / 5, current 4 / 5") {
 		t.Errorf("explain says:\n%s", out)
 	}
 }
@@ -765,7 +747,7 @@ func TestVolumesKeepTheirZone(t *testing.T) {
 		cells, err := n.CellsOf(t.Context(), "db", 11)
 		return err == nil && cells["od"][0]+cells["spot"][0] < 11 && cells["spot"][1] > 0 && cells["spot"][2] > 0, nil
 	})
-	eventuallyWithin(t, time.Minute, "the status counts the set", func() (bool, error) {
+	eventuallyWithin(t, 2*suite.WaitTimeout, "the status counts the set", func() (bool, error) {
 		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 		return p.Status.KeptByVolume == 1, err
 	})
@@ -848,94 +830,6 @@ func TestPolicyComesToWaitingPods(t *testing.T) {
 	}
 }
 
-// A cluster that has the kinds of an older version has no policies. Everything else works, and says so. Once the kinds are there, policies
-// have an effect without a restart. A kind that lacks a field shows in the status which fields are left.
-func TestPoliciesOfAnOlderCluster(t *testing.T) {
-	n := newTenant(t)
-	files := []string{filepath.Join(repo, "config", "crd", "bases", "stowage.dev_spreadpolicies.yaml"), filepath.Join(repo, "config", "crd", "bases", "stowage.dev_clusterspreadpolicies.yaml")}
-	apply := func() {
-		eventually(t, "the kinds are applied", func() (bool, error) {
-			return cluster.ApplyFiles(context.Background(), files...) == nil, nil // those that end refuse it
-		})
-	}
-	t.Cleanup(apply)
-	restoreFleet(t) // before the kinds come back for those that come next
-	for _, name := range []string{"spreadpolicies.stowage.dev", "clusterspreadpolicies.stowage.dev"} {
-		crd := &unstructured.Unstructured{}
-		crd.SetAPIVersion("apiextensions.k8s.io/v1")
-		crd.SetKind("CustomResourceDefinition")
-		crd.SetName(name)
-		must(t, client.IgnoreNotFound(n.Delete(t.Context(), crd)))
-		eventually(t, name+" is gone", func() (bool, error) {
-			err := n.Get(t.Context(), client.ObjectKey{Name: name}, crd)
-			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
-		})
-	}
-	o := fleet
-	o.Installed = true // the kinds do not come back with the replicas
-	must(t, cluster.StartStowage(t.Context(), o))
-	served := func(want float64) {
-		t.Helper()
-		eventuallyWithin(t, time.Minute, fmt.Sprintf("the metric of the kinds is %v", want), func() (bool, error) {
-			for _, r := range cluster.Processes() {
-				if metric(t, r, "stowage_policy_kinds_served", "") != want {
-					return false, nil
-				}
-			}
-			return true, nil
-		})
-	}
-	served(0)
-	must(t, n.Create(t.Context(), n.Deployment("annotated", 10, annotated(eightyOf))))
-	n.Spreads(t, "annotated", 10, strategyOf(t, eightyOf))
-	eventually(t, "status finds nothing wrong", func() (bool, error) {
-		_, _, exit := command(t, cluster, "status", "-n", n.Namespace)
-		return exit == 0, nil
-	})
-
-	// The kinds of a version without the field rebalance: the API server removes it, and the status says which fields are left.
-	older := &unstructured.Unstructured{}
-	data, err := os.ReadFile(files[0])
-	must(t, err)
-	must(t, yaml.Unmarshal(data, &older.Object))
-	versions, _, err := unstructured.NestedSlice(older.Object, "spec", "versions")
-	must(t, err)
-	unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "rebalance")
-	must(t, unstructured.SetNestedSlice(older.Object, versions, "spec", "versions"))
-	eventually(t, "the kinds are applied", func() (bool, error) {
-		return cluster.Apply(t.Context(), older.DeepCopy()) == nil && cluster.ApplyFiles(t.Context(), files[1]) == nil, nil // those that end refuse it
-	})
-	served(1)
-	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "new"}, Spec: stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: poolsOf(1, 50, 50), Rebalance: versprei.RebalanceEvict}}
-	eventually(t, "a policy can be created", func() (bool, error) {
-		err := n.Create(t.Context(), p.DeepCopy())
-		return err == nil || apierrors.IsAlreadyExists(err), nil
-	})
-	eventually(t, "the status shows that the field is not there", func() (bool, error) {
-		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
-		return slices.Contains(p.Status.ObservedFields, "mode") && !slices.Contains(p.Status.ObservedFields, "rebalance"), err
-	})
-
-	// Whoever writes it again with the kinds of this version finds it there.
-	apply()
-	priority := 0 // a watch of before the kinds were applied may show one more edit without the field
-	eventuallyWithin(t, 3*time.Minute, "the status shows that the field is there", func() (bool, error) {
-		priority++
-		if err := n.Patch(t.Context(), p, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"rebalance":"Evict","priority":%d}}`, priority))); err != nil {
-			return false, err
-		}
-		return slices.Contains(p.Status.ObservedFields, "rebalance"), nil
-	})
-	must(t, n.Get(t.Context(), client.ObjectKeyFromObject(p), p))
-	n.Follows(t, nil, p.UID, p.Generation)
-	must(t, n.Create(t.Context(), n.Deployment("selected", 7, nil)))
-	n.Spreads(t, "selected", 7, strategyOfPolicy(t, policy.FromSpreadPolicy(p)))
-	eventually(t, "the status names the fields that there are", func() (bool, error) {
-		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
-		return slices.Contains(p.Status.ObservedFields, "pools[].nodeSelector") && slices.Contains(p.Status.ObservedFields, "mode") && !slices.Contains(p.Status.ObservedFields, "enforcement"), err
-	})
-}
-
 // The sample of a ValidatingAdmissionPolicy keeps tenants from leaving a policy, and lets them do everything else.
 func TestKeepPolicySample(t *testing.T) {
 	t.Parallel()
@@ -947,7 +841,7 @@ func TestKeepPolicySample(t *testing.T) {
 	must(t, err)
 	annotatedTemplate := n.Deployment("template", 0, nil)
 	annotatedTemplate.Spec.Template.Annotations = map[string]string{stowage.ModeKey: "Off"}
-	own := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "own"}, Spec: stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: poolsOf(0, 1, 1)}}
+	own := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "own"}, Spec: stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: suite.PoolsOf(0, 1, 1)}}
 	for what, object := range map[string]client.Object{
 		"annotations": n.Deployment("annotated", 0, annotated(eightyOf)), "annotations of the template": annotatedTemplate, "a SpreadPolicy": own,
 	} {

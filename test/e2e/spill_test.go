@@ -53,7 +53,7 @@ func TestSpillAndReturn(t *testing.T) {
 	n.condition(t, "web", versprei.ConditionPoolsAvailable, "False "+string(stowage.ReasonPoolExhausted))
 
 	// ... and every view says so. By now the pool may be tried again.
-	out, _, exit := command(t, cluster, "status", "-n", n.Namespace)
+	out, _, exit := suite.CLI(t, cluster, "status", "-n", n.Namespace)
 	if exit != 3 || !regexp.MustCompile(`pool spot (has had no room|is tried again) since .*\n  → add nodes to the pool`).MatchString(out) {
 		t.Errorf("status, exit %d:\n%s", exit, out)
 	}
@@ -63,7 +63,7 @@ func TestSpillAndReturn(t *testing.T) {
 		seat, _ := strconv.Atoi(p.Labels[stowage.SeatLabel])
 		return p.Labels[stowage.PoolLabel] == "od" && seat > 6
 	})
-	out, _, _ = command(t, cluster, "explain", "pod", pods[moved].Name, "-n", n.Namespace)
+	out, _, _ = suite.CLI(t, cluster, "explain", "pod", pods[moved].Name, "-n", n.Namespace)
 	if !strings.Contains(out, "The pod was to run in another pool: pool spot") {
 		t.Errorf("explain:\n%s", out)
 	}
@@ -249,7 +249,7 @@ func TestMisfitClosesNothing(t *testing.T) {
 	d := n.Deployment("web", 5, nil)
 	suite.OneCPU(&d.Spec.Template.Spec)
 	d.Spec.Template.Spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=6") // of 5
-	n.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) {
+	n.Distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) {
 		s.Distribution = []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)}
 	})
 	must(t, n.Create(t.Context(), d))
@@ -328,7 +328,7 @@ func TestStatefulSetSpills(t *testing.T) {
 		},
 	}
 	suite.OneCPU(&sts.Spec.Template.Spec)
-	n.distributor(t, "db", "db", func(s *versprei.PodDistributorSpec) {
+	n.Distributor(t, "db", "db", func(s *versprei.PodDistributorSpec) {
 		s.Target.Kind = "StatefulSet"
 		od, spot := n.Pool("od", 0), n.Pool("spot", 1)
 		od.Base, od.Overflow = 1, 1
@@ -372,7 +372,7 @@ func TestNowhereToGo(t *testing.T) {
 		return state != nil && len(state.Pools) == 2, err
 	})
 	n.condition(t, "web", versprei.ConditionBalanced, "False "+string(stowage.ReasonPodsPending))
-	out, _, exit := command(t, cluster, "status", "-n", n.Namespace)
+	out, _, exit := suite.CLI(t, cluster, "status", "-n", n.Namespace)
 	if exit != 3 || !strings.Contains(out, "pool spot") || !strings.Contains(out, "no room in pool") {
 		t.Errorf("status, exit %d:\n%s", exit, out)
 	}

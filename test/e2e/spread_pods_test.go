@@ -24,50 +24,17 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
-
-// bareReplicaSet makes a ReplicaSet that wants some pods. Its pods are made by the test
-// where it wants none: the controller does not touch what it does not select.
-func (n *tenant) bareReplicaSet(t *testing.T, name string, replicas int, annotations map[string]string) *appsv1.ReplicaSet {
-	t.Helper()
-	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name, Annotations: annotations},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas: new(int32(replicas)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: podTemplate(name),
-		},
-	}
-	must(t, n.Create(t.Context(), rs))
-	return rs
-}
-
-// try makes a pod as a controller would, and returns it as it would be created.
-func (n *tenant) try(t *testing.T, owner client.Object, gvk metav1.TypeMeta, change func(*corev1.Pod), opts ...client.CreateOption) *corev1.Pod {
-	t.Helper()
-	template := podTemplate("app")
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: n.Namespace, GenerateName: "try-", Labels: template.Labels,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: gvk.APIVersion, Kind: gvk.Kind, Name: owner.GetName(), UID: owner.GetUID(), Controller: new(true)}},
-		},
-		Spec: template.Spec,
-	}
-	if change != nil {
-		change(pod)
-	}
-	must(t, n.Create(t.Context(), pod, opts...))
-	return pod
-}
-
-var replicaSetKind = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}
 
 // What a pod with a seat carries, and what its own placement means.
 func TestSpreadPod(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	rs := n.bareReplicaSet(t, "owner", 0, annotated(documented))
+	rs := n.BareReplicaSet(t, "owner", 0, annotated(documented))
 	first := func(change func(*corev1.Pod)) *corev1.Pod {
-		return n.try(t, rs, replicaSetKind, change, client.DryRunAll)
+		return n.TryPod(t, rs, suite.ReplicaSetKind, change, client.DryRunAll)
 	}
 	own := map[string]string{"kubernetes.io/os": "linux"}
 
@@ -160,7 +127,7 @@ func TestSpreadForgedSeat(t *testing.T) {
 	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "owner"}}
 	must(t, n.Create(t.Context(), owner))
 	create := func(change func(*corev1.Pod), opts ...client.CreateOption) *corev1.Pod {
-		return n.try(t, owner, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, func(p *corev1.Pod) {
+		return n.TryPod(t, owner, metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, func(p *corev1.Pod) {
 			p.Annotations = annotated(eightyOf)
 			if change != nil {
 				change(p)
@@ -218,7 +185,7 @@ func TestSpreadReinvocation(t *testing.T) {
 	must(t, cluster.StartStowage(t.Context(), o))
 	restoreFleet(t)
 	n := newTenant(t, "inject=yes")
-	startInjector(t, n)
+	suite.StartInjector(t, n.Tenant)
 	must(t, n.Create(t.Context(), &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "defaults"}, Spec: corev1.LimitRangeSpec{
 		Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Default: testkit.ResourceList("cpu=1,memory=1Gi"), DefaultRequest: testkit.ResourceList("cpu=1m,memory=1Mi")}},
 	}}))
@@ -243,7 +210,7 @@ func TestSpreadReinvocation(t *testing.T) {
 	next, err := s.SeatAt(41)
 	must(t, err)
 	for range 3 {
-		pod := n.try(t, rs, replicaSetKind, nil, client.DryRunAll)
+		pod := n.TryPod(t, rs, suite.ReplicaSetKind, nil, client.DryRunAll)
 		if pod.Labels[stowage.PoolLabel] != strconv.Itoa(next.Pool) || pod.Labels[stowage.SeatLabel] != strconv.FormatInt(next.Ordinal, 10) {
 			t.Errorf("a dry run got %v, want %v", pod.Labels, next)
 		}
@@ -323,20 +290,20 @@ spec:
 		err := n.Create(t.Context(), gang)
 		return err == nil, client.IgnoreNotFound(ignoreNoMatch(err))
 	})
-	n.distributor(t, "gang", "gang", func(s *versprei.PodDistributorSpec) {
+	n.Distributor(t, "gang", "gang", func(s *versprei.PodDistributorSpec) {
 		s.Target = versprei.Target{APIVersion: "example.com/v1", Kind: "Gang", Name: "gang"}
 	})
 	known := func(p *corev1.Pod) bool { return p.Labels[stowage.SeatLabel] != "" }
 	eventually(t, "the replicas know the PodDistributor", func() (bool, error) {
 		for range 8 { // each of the replicas, most likely
-			if !known(n.try(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil, client.DryRunAll)) {
+			if !known(n.TryPod(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil, client.DryRunAll)) {
 				return false, nil
 			}
 		}
 		return true, nil
 	})
 	for range 10 {
-		n.try(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil)
+		n.TryPod(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil)
 	}
 	counts := func() map[string]int {
 		pods, err := n.Pods(t.Context(), "app")
@@ -355,7 +322,7 @@ spec:
 	must(t, err)
 	i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Labels[stowage.PoolLabel] == "1" })
 	must(t, n.Delete(t.Context(), &pods[i]))
-	n.try(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil)
+	n.TryPod(t, gang, metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Gang"}, nil)
 	if diff := cmp.Diff(map[string]int{"0": 8, "1": 2}, counts()); diff != "" {
 		t.Errorf("pods in pools after a deletion (-want +got):\n%s", diff)
 	}
@@ -401,9 +368,15 @@ spec:
 				err := n.Create(t.Context(), tc.owner)
 				return err == nil, client.IgnoreNotFound(ignoreNoMatch(err))
 			})
-			pod := n.try(t, tc.owner, tc.kind, func(p *corev1.Pod) { p.GenerateName, p.Name = "", "owner-0" }, client.DryRunAll)
-			if pod.Labels[stowage.SeatLabel] != "1" {
-				t.Errorf("the pod has no seat: %v, warned %q", pod.Labels, n.Warnings.Take())
+			var seated bool
+			var warnings string
+			eventually(t, "the owner is read in time", func() (bool, error) { // an admission waits for it for two seconds
+				pod := n.TryPod(t, tc.owner, tc.kind, func(p *corev1.Pod) { p.GenerateName, p.Name = "", "owner-0" }, client.DryRunAll)
+				seated, warnings = pod.Labels[stowage.SeatLabel] == "1", strings.Join(n.Warnings.Take(), " ")
+				return seated || !strings.Contains(warnings, "deadline exceeded"), nil
+			})
+			if !seated {
+				t.Errorf("the pod has no seat: warned %s", warnings)
 			}
 		})
 	}
@@ -413,14 +386,14 @@ spec:
 		}}
 		job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 		must(t, n.Create(t.Context(), job))
-		n.distributor(t, "job", "job", func(s *versprei.PodDistributorSpec) {
+		n.Distributor(t, "job", "job", func(s *versprei.PodDistributorSpec) {
 			s.Target = versprei.Target{APIVersion: "batch/v1", Kind: "Job", Name: "job"}
 		})
 		kind := metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}
 		eventually(t, "the PodDistributor is known", func() (bool, error) {
-			return n.try(t, job, kind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != "", nil
+			return n.TryPod(t, job, kind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != "", nil
 		})
-		if pod := n.try(t, job, kind, nil); pod.Labels[stowage.SeatLabel] == "" {
+		if pod := n.TryPod(t, job, kind, nil); pod.Labels[stowage.SeatLabel] == "" {
 			t.Error("the pod has no seat")
 		}
 	})
@@ -435,14 +408,14 @@ spec:
 			return err == nil, client.IgnoreNotFound(ignoreNoMatch(err))
 		})
 		eventually(t, "its pod has a size", func() (bool, error) {
-			pod := n.try(t, daemonSet, metav1.TypeMeta{APIVersion: "apps.kruise.io/v1alpha1", Kind: "DaemonSet"}, func(p *corev1.Pod) { p.Spec.Affinity = pinnedTo("od4-1") }, client.DryRunAll)
+			pod := n.TryPod(t, daemonSet, metav1.TypeMeta{APIVersion: "apps.kruise.io/v1alpha1", Kind: "DaemonSet"}, func(p *corev1.Pod) { p.Spec.Affinity = suite.PinnedTo("od4-1") }, client.DryRunAll)
 			return !pod.Spec.Containers[0].Resources.Requests.Cpu().IsZero(), nil
 		})
 	})
 	t.Run("a StatefulSet that our watch does not show", func(t *testing.T) {
 		// It is asked for before the pod is taken for one without a strategy.
 		gone := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "gone", UID: "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a002"}}
-		pod := n.try(t, gone, metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, nil, client.DryRunAll)
+		pod := n.TryPod(t, gone, metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, nil, client.DryRunAll)
 		if _, ok := pod.Labels[stowage.SeatLabel]; ok {
 			t.Errorf("a pod of nothing has a seat: %v", pod.Labels)
 		}
@@ -461,17 +434,17 @@ func ignoreNoMatch(err error) error {
 func TestSpreadNamespaces(t *testing.T) {
 	blocked := newTenantIn(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "blocked"}})
 	seated := func(n *tenant, name string) bool {
-		rs := n.bareReplicaSet(t, name, 0, annotated(eightyOf))
-		return n.try(t, rs, replicaSetKind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != ""
+		rs := n.BareReplicaSet(t, name, 0, annotated(eightyOf))
+		return n.TryPod(t, rs, suite.ReplicaSetKind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != ""
 	}
 	if seated(blocked, "a") {
 		t.Error("a pod of a blocklisted namespace has a seat by an annotation")
 	}
 	// A PodDistributor is looked at everywhere.
-	rs := blocked.bareReplicaSet(t, "b", 0, nil)
-	blocked.distributor(t, "b", "b", func(s *versprei.PodDistributorSpec) { s.Target.Kind = "ReplicaSet" })
+	rs := blocked.BareReplicaSet(t, "b", 0, nil)
+	blocked.Distributor(t, "b", "b", func(s *versprei.PodDistributorSpec) { s.Target.Kind = "ReplicaSet" })
 	eventually(t, "a PodDistributor works in a blocklisted namespace", func() (bool, error) {
-		return blocked.try(t, rs, replicaSetKind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != "", nil
+		return blocked.TryPod(t, rs, suite.ReplicaSetKind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != "", nil
 	})
 
 	o := fleet
@@ -507,7 +480,7 @@ func TestSpreadInvalidStrategy(t *testing.T) {
 		return len(pods) == 2 && pods[0].Labels[stowage.PoolLabel] == "", err
 	})
 	eventually(t, "there is an event", func() (bool, error) {
-		return n.hasEvent(t, "InvalidStrategy", "pool 1"), nil
+		return n.HasEvent(t, "InvalidStrategy", "pool 1"), nil
 	})
 	must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
 	if w := n.Warnings.Take(); len(w) != 2 {
@@ -517,14 +490,6 @@ func TestSpreadInvalidStrategy(t *testing.T) {
 	if w := n.Warnings.Take(); len(w) != 0 {
 		t.Errorf("a strategy that is right is warned of: %q", w)
 	}
-}
-
-// hasEvent reports whether the namespace has an event with a reason and a text.
-func (n *tenant) hasEvent(t *testing.T, reason, text string) bool {
-	t.Helper()
-	var list corev1.EventList
-	must(t, n.List(t.Context(), &list, client.InNamespace(n.Namespace)))
-	return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason && strings.Contains(e.Message, text) })
 }
 
 // PodDistributors: status, precedence, enforcement, tolerations, limits.
@@ -555,7 +520,7 @@ func TestPodDistributor(t *testing.T) {
 		})
 	}
 
-	n.distributor(t, "nginx", "nginx-deployment", nil)
+	n.Distributor(t, "nginx", "nginx-deployment", nil)
 	await("nginx", versprei.ConditionTargetFound, "False NotFound")
 	// It beats an annotation.
 	d := n.Deployment("nginx-deployment", 10, annotated(documented))
@@ -577,7 +542,7 @@ func TestPodDistributor(t *testing.T) {
 	}
 
 	// A second one for the same target says that it does nothing.
-	n.distributor(t, "znew", "nginx-deployment", func(s *versprei.PodDistributorSpec) { s.Distribution[0].Weight = 1 })
+	n.Distributor(t, "znew", "nginx-deployment", func(s *versprei.PodDistributorSpec) { s.Distribution[0].Weight = 1 })
 	await("znew", versprei.ConditionTargetFound, "False Superseded")
 	n.Scale(t, d, 25)
 	n.Spreads(t, "nginx-deployment", 25, s)
@@ -594,7 +559,7 @@ func TestPodDistributor(t *testing.T) {
 	})
 
 	t.Run("preferred, with tolerations and a limit", func(t *testing.T) {
-		n.distributor(t, "soft", "soft", func(s *versprei.PodDistributorSpec) {
+		n.Distributor(t, "soft", "soft", func(s *versprei.PodDistributorSpec) {
 			s.Enforcement = versprei.EnforcementPreferred
 			s.Distribution[0].Name, s.Distribution[1].Name = "od", "spot"
 			s.Distribution[0].MaxReplicas = new(intstr.FromInt32(1))
@@ -619,26 +584,6 @@ func TestPodDistributor(t *testing.T) {
 		})
 		await("soft", versprei.ConditionBalanced, "True Balanced")
 	})
-}
-
-// distributor makes the documented PodDistributor, for a Deployment of the namespace.
-func (n *tenant) distributor(t *testing.T, name, target string, change func(*versprei.PodDistributorSpec)) *versprei.PodDistributor {
-	t.Helper()
-	d := &versprei.PodDistributor{
-		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name},
-		Spec: versprei.PodDistributorSpec{
-			Distribution: []versprei.Pool{
-				{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 80},
-				{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20},
-			},
-			Target: versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: target},
-		},
-	}
-	if change != nil {
-		change(&d.Spec)
-	}
-	must(t, n.Create(t.Context(), d))
-	return d
 }
 
 // The scheduler's topology spread counts the pods of one pool at a time: a pool with nodes in one zone only does not
@@ -681,7 +626,7 @@ func TestLargeAnnotations(t *testing.T) {
 		}
 	}
 	eventually(t, "the owner has events", func() (bool, error) {
-		return n.hasEvent(t, "FailedOpen", "spread was left out") && n.hasEvent(t, "FailedOpen", "gets no seat"), nil
+		return n.HasEvent(t, "FailedOpen", "spread was left out") && n.HasEvent(t, "FailedOpen", "gets no seat"), nil
 	})
 }
 
@@ -689,7 +634,7 @@ func TestLargeAnnotations(t *testing.T) {
 func TestFullPools(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	n.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) {
+	n.Distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) {
 		s.Distribution[0].MaxReplicas, s.Distribution[1].MaxReplicas = new(intstr.FromInt32(2)), new(intstr.FromInt32(2))
 	})
 	must(t, n.Create(t.Context(), n.Deployment("web", 6, nil)))

@@ -54,7 +54,7 @@ func restricted(t *testing.T) {
 // processes are ours; they have the installed permissions, settings and registrations.
 func runInstalled(t *testing.T, args ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	must(t, cluster.StartStowage(ctx, controlplane.StowageOptions{Binary: binary, Replicas: 2, Controllers: 1, Installed: true, Args: args}))
 	t.Cleanup(cluster.StopStowage)
@@ -97,7 +97,7 @@ func TestHelm(t *testing.T) {
 	defer clean(t)
 	// Pods that say what they violate are not created: Pod Security would leave the
 	// Deployment without replicas, and --wait would notice.
-	install := []string{"--namespace", namespace, "--wait", "--timeout", "1m", "--set", "replicaCount=2"}
+	install := []string{"--namespace", namespace, "--wait", "--timeout", "5m", "--set", "replicaCount=2"}
 	do(t, helm, append([]string{"install", "stowage", "charts/stowage", "--dry-run=server"}, install...)...)
 	gate := servesGate(t)
 	if gate {
@@ -441,7 +441,7 @@ func TestPartsUnderLoad(t *testing.T) {
 	change := func(separate bool) {
 		t.Helper()
 		do(t, kubectl, "apply", "--server-side", "--force-conflicts", "-f", rendered(separate))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		o := controlplane.StowageOptions{Binary: binary, Replicas: 2, Installed: true, Args: []string{"--target-runtimeclass=kata-remote,kata-load"}}
 		if separate {
@@ -532,7 +532,7 @@ func TestHelmWithoutAFeature(t *testing.T) {
 	flags := map[string]string{"spread": "--spread=false", "sizing": "--sizing=false", "peerPods": "--peer-pods=false"}
 	verb := "install"
 	for _, off := range [][]string{{"spread"}, {"sizing"}, {"peerPods"}, {"spread", "sizing"}, {"spread", "peerPods"}, {"sizing", "peerPods"}} {
-		args := []string{verb, "stowage", "charts/stowage", "--namespace", namespace, "--wait", "--timeout", "1m"}
+		args := []string{verb, "stowage", "charts/stowage", "--namespace", namespace, "--wait", "--timeout", "5m"}
 		var settings []string
 		for _, feature := range off {
 			args = append(args, "--set", "features."+feature+"=false")
@@ -577,7 +577,7 @@ func TestHelmWithoutAFeature(t *testing.T) {
 func TestHelmSendsNoPodOfNoConcern(t *testing.T) {
 	restricted(t)
 	defer clean(t)
-	do(t, helm, "install", "stowage", "charts/stowage", "--namespace", namespace, "--set", "webhook.spreadNamespaceLabel=stowage.dev/spread=on", "--wait", "--timeout", "1m")
+	do(t, helm, "install", "stowage", "charts/stowage", "--namespace", namespace, "--set", "webhook.spreadNamespaceLabel=stowage.dev/spread=on", "--wait", "--timeout", "5m")
 	runInstalled(t)
 	calls := func() float64 {
 		n, err := cluster.Metric(t.Context(), "apiserver_admission_webhook_request_total", `name="[^"]*pods[^"]*\.stowage\.dev"`)
@@ -618,7 +618,7 @@ func TestHelmTakesOverKinds(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "poddistributors.versprei.versprei.io") {
 		t.Errorf("Helm did not refuse the CRD that is there: %v", err)
 	}
-	do(t, helm, "install", "stowage", "charts/stowage", "--namespace", namespace, "--take-ownership", "--wait", "--timeout", "1m")
+	do(t, helm, "install", "stowage", "charts/stowage", "--namespace", namespace, "--take-ownership", "--wait", "--timeout", "5m")
 	if err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(distributor), distributor); err != nil {
 		t.Errorf("the policy is gone: %v", err)
 	}

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (int, error) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	var err error
 	if repo, err = controlplane.RepositoryRoot(); err != nil {
@@ -120,7 +120,7 @@ func must(t *testing.T, err error) {
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
 		last = condition()
 		return last == nil, nil
 	})

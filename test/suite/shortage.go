@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -85,7 +84,7 @@ func (n *Tenant) InPools(t *testing.T, app, want string) {
 			t.Logf("%s has %s", app, have)
 		}
 	}()
-	EventuallyWithin(t, 3*time.Minute, fmt.Sprintf("%s has %s", app, want), func() (bool, error) {
+	EventuallyWithin(t, 2*WaitTimeout, fmt.Sprintf("%s has %s", app, want), func() (bool, error) {
 		var err error
 		have, err = n.PoolCounts(t.Context(), app)
 		return have == want, err

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +28,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/platform/apisupport"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -51,10 +55,12 @@ func NeedsResize(t *testing.T) {
 	}
 }
 
-// How long tests wait for a condition, and how often they look.
+// How long tests wait for a condition, and how often they look. The wait is for a machine with other work: no test measures time by it.
 const (
-	WaitTimeout  = 30 * time.Second
+	WaitTimeout  = 2 * time.Minute
 	WaitInterval = 50 * time.Millisecond
+	// ViewInterval is for `stowage status` and the like, which read a whole namespace.
+	ViewInterval = 400 * time.Millisecond
 )
 
 // NeedsVersion skips a test that needs something of a later Kubernetes, such as 1.34.
@@ -84,7 +90,7 @@ func Run(audit bool, test func(ctx context.Context) (int, error)) int {
 func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard()) // tests cut requests off on purpose
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	var err error
 	if Repo, err = controlplane.RepositoryRoot(); err != nil {
@@ -120,6 +126,7 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 	}
 	Fleet = controlplane.StowageOptions{
 		Binary: Binary, Replicas: 2, Controllers: 1,
+		Timeout: 20, // with the default of 5 s, pods bypass the webhooks where other programs take the processors
 		// Repairs come soon, so that tests do not wait for them.
 		Args: []string{
 			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms", "--eviction-rate=20",
@@ -180,12 +187,23 @@ func NewTenantIn(t *testing.T, ns *corev1.Namespace, labels ...string) *Tenant {
 	}
 	Must(t, c.Create(t.Context(), ns))
 	n.Namespace = ns.Name
-	t.Cleanup(func() { _ = Cluster.Client.Delete(context.Background(), ns) })
+	t.Cleanup(n.clear)
 	Eventually(t, "the namespace has its service account", func() (bool, error) {
 		err := c.Get(t.Context(), n.Key("default"), &corev1.ServiceAccount{})
 		return err == nil, client.IgnoreNotFound(err)
 	})
 	return n
+}
+
+// clear removes what makes pods, and the pods that nothing makes. The namespace stays: to delete one costs the API server some 150 requests, a third
+// of what a test costs it.
+func (n *Tenant) clear() {
+	for _, o := range []client.Object{
+		&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &appsv1.ReplicaSet{}, &batchv1.CronJob{}, &batchv1.Job{}, &corev1.ReplicationController{},
+		&versprei.PodDistributor{}, &stowage.SpreadPolicy{}, &corev1.Pod{},
+	} {
+		_ = Cluster.Client.DeleteAllOf(context.Background(), o, client.InNamespace(n.Namespace), client.PropagationPolicy(metav1.DeletePropagationBackground))
+	}
 }
 
 // Key names an object of the namespace.
@@ -216,16 +234,24 @@ func EventuallyWithin(t *testing.T, deadline time.Duration, what string, conditi
 // EventuallyEvery is EventuallyWithin for a condition that is expensive to ask.
 func EventuallyEvery(t *testing.T, interval, deadline time.Duration, what string, condition func() (bool, error)) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), interval, deadline, true, func(context.Context) (bool, error) {
+	if err := Poll(t.Context(), interval, deadline, condition); err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// Poll asks for a condition until it holds, an error that is no conflict comes, or time is up. It asks after the interval, and then less and less
+// often, up to a fifth as often: what takes seconds is not known much later, and tests that wait leave the processors to others.
+func Poll(ctx context.Context, interval, deadline time.Duration, condition func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	waits := wait.Backoff{Duration: interval, Factor: 1.2, Steps: 9, Cap: 5 * interval}
+	return waits.DelayFunc().Until(ctx, true, false, func(context.Context) (bool, error) {
 		ok, err := condition()
 		if apierrors.IsConflict(err) {
 			return false, nil
 		}
 		return ok, err
 	})
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
-	}
 }
 
 // Metric reads the sum of a metric's samples whose labels contain a text.
@@ -249,7 +275,7 @@ func MetricAt(t *testing.T, url, name string, labels ...string) float64 {
 // RestoreFleet gives the next test a fresh set of replicas.
 func RestoreFleet(t *testing.T) {
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		if err := Cluster.StartStowage(ctx, Fleet); err != nil {
 			t.Errorf("restore the replicas: %v", err)

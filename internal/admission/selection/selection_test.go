@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What the API server makes of the same conditions is tested in test/e2e (TestMatchConditions).
+// What the API server makes of the same conditions is tested in test/serving (TestMatchConditions).
 func TestInstalledRegistration(t *testing.T) {
 	r := Compile(installed(t))
 	if err := r.Err(); err != nil {

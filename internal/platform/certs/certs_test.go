@@ -25,7 +25,7 @@ import (
 
 // These tests are about time, which a real cluster cannot be given; the objects
 // stand in a fake store that decides nothing. That replicas agree, and that the API
-// server accepts what is served, is tested on a real one (test/e2e).
+// server accepts what is served, is tested on a real one (test/serving).
 
 var options = Options{
 	Secret:       types.NamespacedName{Namespace: "stowage-system", Name: "stowage-webhook-cert"},

@@ -47,7 +47,7 @@ import (
 )
 
 // The objects stand in a fake store that decides nothing. What the API server and a node make of a
-// resize is tested in test/e2e.
+// resize is tested in test/resources.
 
 // bench is a controller in a term.
 type bench struct {

@@ -44,7 +44,7 @@ import (
 )
 
 // The objects stand in a fake store that decides nothing; what the scheduler and kubelets make of
-// the capacity is tested in test/e2e.
+// the capacity is tested in test/resources.
 
 const vm = corev1.ResourceName("kata.peerpods.io/vm")
 

@@ -1,23 +1,17 @@
-package e2e
+package resources
 
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,21 +27,10 @@ import (
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-// pod begins a peer pod; its name is generated.
-func pod() *testkit.PodBuilder { return testkit.Pod("p").RuntimeClass("kata-remote") }
-
-// sizing returns the sizing annotations: vCPUs, memory, memory again, GPUs.
-func sizing(p *corev1.Pod) []string {
-	return []string{
-		p.Annotations[stowage.DefaultVCPUsAnnotation], p.Annotations[stowage.DefaultMemoryAnnotation],
-		p.Annotations[stowage.DefaultMemAnnotation], p.Annotations[stowage.DefaultGPUsAnnotation],
-	}
-}
-
 // expectPeerPod checks a pod's size and that one VM is all that it takes.
 func expectPeerPod(t *testing.T, p *corev1.Pod, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, sizing(p)); diff != "" {
+	if diff := cmp.Diff(want, suite.VMSize(p)); diff != "" {
 		t.Errorf("sizing (-want +got):\n%s", diff)
 	}
 	if p.Spec.Resources != nil {
@@ -124,7 +107,7 @@ func TestDocumentedPeerPod(t *testing.T) {
 func TestPeerPodEnvironment(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	p := pod().Container("app", "cpu=1,memory=2Gi", "cpu=2,memory=4Gi").Container("plain", "", "").Obj()
+	p := suite.PeerPod().Container("app", "cpu=1,memory=2Gi", "cpu=2,memory=4Gi").Container("plain", "", "").Obj()
 	p.Namespace = n.Namespace
 	ref := func(name, container, what, divisor string) corev1.EnvVar {
 		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: container, Resource: what, Divisor: resource.MustParse(divisor)}}}
@@ -151,21 +134,21 @@ func TestPeerPodShapes(t *testing.T) {
 		want    []string
 		warning string
 	}{
-		"init containers":               {pod: pod().Container("a", "", "cpu=1,memory=1Gi").InitContainer("i", "", "cpu=2,memory=2Gi"), want: []string{"3", "3072", "3072", ""}},
-		"sidecars":                      {pod: pod().Container("a", "", "cpu=1,memory=1Gi").Sidecar("s", "cpu=500m,memory=1Gi", ""), want: []string{"2", "2048", "2048", ""}},
-		"GPUs of several vendors":       {pod: pod().Container("a", "", "nvidia.com/gpu=1").Container("b", "", "amd.com/gpu=1,gpu.intel.com/i915=2"), want: []string{"", "", "", "4"}},
-		"hugepages":                     {pod: pod().Container("a", "", "hugepages-2Mi=4Mi,cpu=1,memory=1Gi"), want: []string{"1", "1024", "1024", ""}, warning: "hugepages-2Mi (4Mi) is left out"},
-		"ephemeral storage":             {pod: pod().Container("a", "ephemeral-storage=1Gi", "ephemeral-storage=2Gi"), want: []string{"", "", "", ""}},
-		"pod-level resources":           {pod: pod().Container("a", "", "cpu=1,memory=1Gi").PodResources("cpu=2,memory=2Gi", "cpu=2,memory=3Gi"), want: []string{"2", "3072", "3072", ""}},
-		"requests without limits":       {pod: pod().Container("a", "cpu=2,memory=2Gi", ""), want: []string{"2", "2048", "2048", ""}},
-		"limits without requests":       {pod: pod().Container("a", "", "cpu=2,memory=2Gi"), want: []string{"2", "2048", "2048", ""}},
-		"a limit here, a request there": {pod: pod().Container("a", "cpu=1", "cpu=8").Container("b", "cpu=2", ""), want: []string{"10", "", "", ""}},
-		"fractions and odd units":       {pod: pod().Container("a", "cpu=1500m,memory=1G", "").Container("b", "cpu=1m,memory=1", ""), want: []string{"2", "954", "954", ""}},
-		"zero and absent values":        {pod: pod().Container("a", "cpu=0", "").Container("b", "", ""), want: []string{"", "", "", ""}},
-		"a user's annotation":           {pod: pod().Container("a", "", "cpu=1,memory=1Gi").Annotation(stowage.DefaultVCPUsAnnotation, "6"), want: []string{"6", "1024", "1024", ""}},
-		"the other target class":        {pod: pod().RuntimeClass("kata-other").Container("a", "", "cpu=1"), want: []string{"1", "", "", ""}},
-		"an FPGA":                       {pod: pod().Container("a", "", "vendor.example/fpga=1,cpu=1"), want: []string{"1", "", "", ""}, warning: "vendor.example/fpga (1) is left out"},
-		"a claimed device":              {pod: pod().Container("a", "cpu=1", "").Claim("gpu"), want: []string{"1", "", "", ""}, warning: "keeps its resources.claims"},
+		"init containers":               {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").InitContainer("i", "", "cpu=2,memory=2Gi"), want: []string{"3", "3072", "3072", ""}},
+		"sidecars":                      {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").Sidecar("s", "cpu=500m,memory=1Gi", ""), want: []string{"2", "2048", "2048", ""}},
+		"GPUs of several vendors":       {pod: suite.PeerPod().Container("a", "", "nvidia.com/gpu=1").Container("b", "", "amd.com/gpu=1,gpu.intel.com/i915=2"), want: []string{"", "", "", "4"}},
+		"hugepages":                     {pod: suite.PeerPod().Container("a", "", "hugepages-2Mi=4Mi,cpu=1,memory=1Gi"), want: []string{"1", "1024", "1024", ""}, warning: "hugepages-2Mi (4Mi) is left out"},
+		"ephemeral storage":             {pod: suite.PeerPod().Container("a", "ephemeral-storage=1Gi", "ephemeral-storage=2Gi"), want: []string{"", "", "", ""}},
+		"pod-level resources":           {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").PodResources("cpu=2,memory=2Gi", "cpu=2,memory=3Gi"), want: []string{"2", "3072", "3072", ""}},
+		"requests without limits":       {pod: suite.PeerPod().Container("a", "cpu=2,memory=2Gi", ""), want: []string{"2", "2048", "2048", ""}},
+		"limits without requests":       {pod: suite.PeerPod().Container("a", "", "cpu=2,memory=2Gi"), want: []string{"2", "2048", "2048", ""}},
+		"a limit here, a request there": {pod: suite.PeerPod().Container("a", "cpu=1", "cpu=8").Container("b", "cpu=2", ""), want: []string{"10", "", "", ""}},
+		"fractions and odd units":       {pod: suite.PeerPod().Container("a", "cpu=1500m,memory=1G", "").Container("b", "cpu=1m,memory=1", ""), want: []string{"2", "954", "954", ""}},
+		"zero and absent values":        {pod: suite.PeerPod().Container("a", "cpu=0", "").Container("b", "", ""), want: []string{"", "", "", ""}},
+		"a user's annotation":           {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").Annotation(stowage.DefaultVCPUsAnnotation, "6"), want: []string{"6", "1024", "1024", ""}},
+		"the other target class":        {pod: suite.PeerPod().RuntimeClass("kata-other").Container("a", "", "cpu=1"), want: []string{"1", "", "", ""}},
+		"an FPGA":                       {pod: suite.PeerPod().Container("a", "", "vendor.example/fpga=1,cpu=1"), want: []string{"1", "", "", ""}, warning: "vendor.example/fpga (1) is left out"},
+		"a claimed device":              {pod: suite.PeerPod().Container("a", "cpu=1", "").Claim("gpu"), want: []string{"1", "", "", ""}, warning: "keeps its resources.claims"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +172,7 @@ func TestPeerPodShapes(t *testing.T) {
 		})
 	}
 	t.Run("a class that is no target", func(t *testing.T) {
-		p := n.create(t, testkit.Pod("plain").RuntimeClass("runc").Container("a", "cpu=1", "cpu=1"))
+		p := n.CreatePod(t, testkit.Pod("plain").RuntimeClass("runc").Container("a", "cpu=1", "cpu=1"))
 		if !equalLists(p.Spec.Containers[0].Resources.Limits, testkit.ResourceList("cpu=1")) || len(p.Annotations) > 0 {
 			t.Errorf("the pod was changed: %v, %v", p.Spec.Containers[0].Resources, p.Annotations)
 		}
@@ -211,7 +194,7 @@ func TestPeerPodsAndLimitRangeDefaults(t *testing.T) {
 			InitContainer("i", "cpu=2,memory=2Gi", "cpu=2,memory=2Gi")
 	}
 	plain := newTenant(t)
-	expectPeerPod(t, plain.create(t, three("three")), "4", "3584", "3584", "")
+	expectPeerPod(t, plain.CreatePod(t, three("three")), "4", "3584", "3584", "")
 
 	limited := newTenant(t)
 	lr := limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: testkit.ResourceList("cpu=1,memory=512Mi"), DefaultRequest: testkit.ResourceList("cpu=250m,memory=256Mi")})
@@ -222,9 +205,9 @@ func TestPeerPodsAndLimitRangeDefaults(t *testing.T) {
 		err := limited.Create(t.Context(), p, client.DryRunAll)
 		return len(p.Spec.Containers[0].Resources.Limits) > 0, err
 	})
-	expectPeerPod(t, limited.create(t, three("three")), "4", "3584", "3584", "")
+	expectPeerPod(t, limited.CreatePod(t, three("three")), "4", "3584", "3584", "")
 	// A pod that asks for nothing gets the namespace's defaults as its size.
-	expectPeerPod(t, limited.create(t, testkit.Pod("nothing").RuntimeClass("kata-remote").Container("a", "", "")), "1", "512", "512", "")
+	expectPeerPod(t, limited.CreatePod(t, testkit.Pod("nothing").RuntimeClass("kata-remote").Container("a", "", "")), "1", "512", "512", "")
 	limited.expectWarning(t, "")
 }
 
@@ -243,7 +226,7 @@ func TestPeerPodsThatALimitRangeRefuses(t *testing.T) {
 			must(t, n.Create(t.Context(), lr))
 			eventually(t, "Stowage has seen the LimitRange", func() (bool, error) {
 				n.Warnings.Take()
-				err := n.Create(t.Context(), pod().Namespace(n.Namespace).Container("a", "cpu=1", "cpu=1").Obj(), client.DryRunAll)
+				err := n.Create(t.Context(), suite.PeerPod().Namespace(n.Namespace).Container("a", "cpu=1", "cpu=1").Obj(), client.DryRunAll)
 				if !apierrors.IsForbidden(err) {
 					return false, err
 				}
@@ -252,7 +235,7 @@ func TestPeerPodsThatALimitRangeRefuses(t *testing.T) {
 
 			// Nobody reads the warning that a controller gets; its workload has
 			// an event.
-			rs := replicaSet(n.Namespace, "refused", pod().Container("a", "cpu=1", "cpu=1"), 1)
+			rs := suite.ReplicaSet(n.Namespace, "refused", suite.PeerPod().Container("a", "cpu=1", "cpu=1"), 1)
 			must(t, n.Create(t.Context(), rs))
 			eventually(t, "the ReplicaSet has an event that explains it", func() (bool, error) {
 				events, err := cluster.Clientset.EventsV1().Events(n.Namespace).List(t.Context(), metav1.ListOptions{})
@@ -270,18 +253,6 @@ func TestPeerPodsThatALimitRangeRefuses(t *testing.T) {
 	}
 }
 
-func replicaSet(namespace, name string, template *testkit.PodBuilder, replicas int32) *appsv1.ReplicaSet {
-	p := template.Label("app", name).Obj()
-	return &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &replicas,
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels, Annotations: p.Annotations}, Spec: p.Spec},
-		},
-	}
-}
-
 func TestPeerPodsThatAQuotaRefuses(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
@@ -291,7 +262,7 @@ func TestPeerPodsThatAQuotaRefuses(t *testing.T) {
 	}))
 	eventually(t, "the refused user is told why", func() (bool, error) {
 		n.Warnings.Take()
-		err := n.Create(t.Context(), pod().Namespace(n.Namespace).Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj(), client.DryRunAll)
+		err := n.Create(t.Context(), suite.PeerPod().Namespace(n.Namespace).Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj(), client.DryRunAll)
 		if !apierrors.IsForbidden(err) {
 			return false, err
 		}
@@ -303,85 +274,13 @@ func TestPeerPodsThatAQuotaRefuses(t *testing.T) {
 // A webhook that comes after ours and injects a container, as service meshes do.
 func TestInjectedSidecarIsCountedOnce(t *testing.T) {
 	n := newTenant(t, "inject=yes")
-	startInjector(t, n)
+	suite.StartInjector(t, n.Tenant)
 
-	got := n.create(t, pod().Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"))
+	got := n.CreatePod(t, suite.PeerPod().Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"))
 	expectPeerPod(t, got, "2", "1152", "1152", "")
 	if !strings.Contains(got.Annotations[stowage.OriginalResourcesAnnotation], `"injected":{"requests":{"cpu":"100m","memory":"128Mi"}}`) {
 		t.Errorf("the record is %s", got.Annotations[stowage.OriginalResourcesAnnotation])
 	}
-}
-
-// startInjector registers, for this test, a webhook that comes after ours and injects a
-// container into the pods of namespaces that are labelled inject=yes.
-func startInjector(t *testing.T, n *tenant) {
-	t.Helper()
-	startWebhook(t, "zz-injector", map[string]string{"inject": "yes"}, func(p *corev1.Pod) {
-		if !slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == "injected" }) {
-			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "injected", Image: "mesh", Resources: corev1.ResourceRequirements{
-				Requests: testkit.ResourceList("cpu=100m,memory=128Mi"),
-			}})
-		}
-	})
-	eventually(t, "the injector is called", func() (bool, error) {
-		p := testkit.Pod("probe").Namespace(n.Namespace).Container("a", "", "").Obj()
-		err := n.Create(t.Context(), p, client.DryRunAll)
-		return len(p.Spec.Containers) == 2, err
-	})
-}
-
-// startWebhook registers, for this test, another webhook of pods, in namespaces with the given
-// labels. The API server calls webhooks in the order of their names; ours is stowage.
-func startWebhook(t *testing.T, name string, namespaces map[string]string, change func(*corev1.Pod)) {
-	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		var before, after corev1.Pod
-		err := json.NewDecoder(r.Body).Decode(&review)
-		if err == nil {
-			err = json.Unmarshal(review.Request.Object.Raw, &before)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		before.DeepCopyInto(&after)
-		change(&after)
-		answer := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
-		if !reflect.DeepEqual(before, after) {
-			var patch []map[string]any
-			for path, value := range map[string]any{"/metadata": after.ObjectMeta, "/spec": after.Spec} {
-				patch = append(patch, map[string]any{"op": "replace", "path": path, "value": value})
-			}
-			answer.PatchType = new(admissionv1.PatchTypeJSONPatch)
-			answer.Patch, err = json.Marshal(patch)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
-		}
-		_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: answer})
-	}))
-	t.Cleanup(server.Close)
-	registration := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name:                    "pods.test.example",
-			AdmissionReviewVersions: []string{"v1"},
-			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: namespaces},
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL:      new(server.URL),
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-			},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-			}},
-		}},
-	}
-	must(t, cluster.Client.Create(t.Context(), registration))
-	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), registration) })
 }
 
 // The stock scheduler does the accounting: a node that may have two VMs runs two
@@ -408,7 +307,7 @@ status:
 	for i := range pods {
 		// Each asks for more than half of the node's cpu, which it does not
 		// take: it runs elsewhere.
-		p := pod().Namespace(n.Namespace).Container("a", "cpu=3", "cpu=3").Obj()
+		p := suite.PeerPod().Namespace(n.Namespace).Container("a", "cpu=3", "cpu=3").Obj()
 		p.Name = fmt.Sprintf("p-%d", i)
 		p.Spec.NodeSelector = map[string]string{"kubernetes.io/hostname": "two-vms"}
 		must(t, n.Create(t.Context(), p))
@@ -456,25 +355,25 @@ status:
 func TestModesInACluster(t *testing.T) {
 	t.Parallel()
 	audit := newTenant(t, stowage.ModeKey+"=Audit")
-	p := audit.create(t, testkit.Pod("a").RuntimeClass("kata-remote").Container("a", "cpu=1", ""))
+	p := audit.CreatePod(t, testkit.Pod("a").RuntimeClass("kata-remote").Container("a", "cpu=1", ""))
 	if len(p.Annotations) > 0 || len(p.Spec.Containers[0].Resources.Requests) != 1 {
 		t.Errorf("the pod was changed: %v", p)
 	}
 	audit.expectWarning(t, "would make this pod a peer pod (1 vCPU)")
 
 	off := newTenant(t, stowage.ModeKey+"=Off")
-	p = off.create(t, testkit.Pod("a").RuntimeClass("kata-remote").Container("a", "cpu=1", ""))
+	p = off.CreatePod(t, testkit.Pod("a").RuntimeClass("kata-remote").Container("a", "cpu=1", ""))
 	if len(p.Annotations) > 0 {
 		t.Errorf("the pod was changed: %v", p)
 	}
 	off.expectWarning(t, "")
-	expectPeerPod(t, off.create(t, testkit.Pod("b").RuntimeClass("kata-remote").Annotation(stowage.ModeKey, "Enforce").Container("a", "cpu=1", "")), "1", "", "", "")
+	expectPeerPod(t, off.CreatePod(t, testkit.Pod("b").RuntimeClass("kata-remote").Annotation(stowage.ModeKey, "Enforce").Container("a", "cpu=1", "")), "1", "", "", "")
 }
 
 func TestDryRunAnswersAsForReal(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	p := n.create(t, pod().Container("a", "cpu=1", ""), client.DryRunAll)
+	p := n.CreatePod(t, suite.PeerPod().Container("a", "cpu=1", ""), client.DryRunAll)
 	expectPeerPod(t, p, "1", "", "", "")
 	if err := n.Get(t.Context(), n.Key("p"), &corev1.Pod{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod exists: %v", err)
@@ -487,7 +386,7 @@ func TestPodInANamespaceThatEnds(t *testing.T) {
 	var ns corev1.Namespace
 	must(t, n.Get(t.Context(), client.ObjectKey{Name: n.Namespace}, &ns))
 	must(t, n.Delete(t.Context(), &ns))
-	err := n.Create(t.Context(), pod().Namespace(n.Namespace).Container("a", "cpu=1", "").Obj())
+	err := n.Create(t.Context(), suite.PeerPod().Namespace(n.Namespace).Container("a", "cpu=1", "").Obj())
 	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		t.Errorf("the API server says %v", err)
 	}
@@ -505,7 +404,7 @@ func TestPodInANamespaceThatEnds(t *testing.T) {
 func TestPreviewAgreesWithTheCluster(t *testing.T) {
 	t.Parallel()
 	template := func() *testkit.PodBuilder {
-		return pod().Container("a", "cpu=1,memory=1Gi", "cpu=2").Sidecar("s", "", "memory=64Mi").InitContainer("i", "cpu=500m", "")
+		return suite.PeerPod().Container("a", "cpu=1,memory=1Gi", "cpu=2").Sidecar("s", "", "memory=64Mi").InitContainer("i", "cpu=500m", "")
 	}
 	for name, make := range map[string]func(rs *appsv1.ReplicaSet) client.Object{
 		"ReplicaSet": func(rs *appsv1.ReplicaSet) client.Object { return rs },
@@ -518,7 +417,7 @@ func TestPreviewAgreesWithTheCluster(t *testing.T) {
 			return &appsv1.Deployment{ObjectMeta: rs.ObjectMeta, Spec: appsv1.DeploymentSpec{Replicas: rs.Spec.Replicas, Selector: rs.Spec.Selector, Template: rs.Spec.Template}}
 		},
 		"StatefulSet with a strategy": func(rs *appsv1.ReplicaSet) client.Object {
-			rs.Spec.Template.Annotations = annotated(oneToThree)
+			rs.Spec.Template.Annotations = annotated(suite.OneToThree)
 			return &appsv1.StatefulSet{ObjectMeta: rs.ObjectMeta, Spec: appsv1.StatefulSetSpec{
 				Replicas: new(int32(5)), Selector: rs.Spec.Selector, Template: rs.Spec.Template, PodManagementPolicy: appsv1.ParallelPodManagement,
 			}}
@@ -540,7 +439,7 @@ func TestPreviewAgreesWithTheCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTenant(t)
-			workload := make(replicaSet(n.Namespace, "web", template(), 2))
+			workload := make(suite.ReplicaSet(n.Namespace, "web", template(), 2))
 			manifest := workload.DeepCopyObject().(client.Object)
 			must(t, n.Create(t.Context(), workload))
 			offline := preview(t, manifest)
@@ -563,7 +462,7 @@ func TestPreviewAgreesWithTheCluster(t *testing.T) {
 func TestPreviewOfPodDistributorAgrees(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	d := n.distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) { s.Distribution[1].Name = "spot" })
+	d := n.Distributor(t, "web", "web", func(s *versprei.PodDistributorSpec) { s.Distribution[1].Name = "spot" })
 	time.Sleep(time.Second) // each replica learns of it; there is nothing to wait for before a pod comes
 	workload := n.Deployment("web", 13, nil)
 	manifest := workload.DeepCopyObject().(client.Object)

@@ -1,9 +1,7 @@
-package e2e
+package resources
 
 import (
-	"context"
 	"fmt"
-	"maps"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -14,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -23,89 +20,15 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-// sizingLabel is on the nodes of one test, which repel every other pod.
-const sizingLabel = "sizing-test"
-
-// node makes a node of the test's own, with these allocatable resources and more capacity.
-func (n *tenant) node(t *testing.T, name, allocatable string) *corev1.Node {
-	t.Helper()
-	name = n.Namespace + "-" + name
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{sizingLabel: n.Namespace, corev1.LabelHostname: name},
-			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
-		},
-		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: sizingLabel, Effect: corev1.TaintEffectNoSchedule}}},
-		Status: corev1.NodeStatus{Allocatable: testkit.ResourceList(allocatable), Capacity: testkit.ResourceList(allocatable)},
-	}
-	node.Status.Allocatable[corev1.ResourcePods], node.Status.Capacity[corev1.ResourcePods] = resource.MustParse("110"), resource.MustParse("110")
-	for r, q := range node.Status.Capacity {
-		q.Add(q)
-		node.Status.Capacity[r] = q
-	}
-	must(t, n.Create(t.Context(), node))
-	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), node) })
-	return node
-}
-
-// template makes a FlexDaemonsetTemplate.
-func (n *tenant) template(t *testing.T, name, spec string) *flexdaemonsets.FlexDaemonsetTemplate {
-	t.Helper()
-	f := &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace + "." + name}}
-	must(t, yaml.UnmarshalStrict([]byte(spec), &f.Spec))
-	must(t, n.Create(t.Context(), f))
-	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), f) })
-	return f
-}
-
 const (
 	documentedShare = `{cpuPercentage: 10, memoryPercentage: 15, storagePercentage: 5, minCPU: "100m", minMemory: "128Mi"}`
 	cpuShare        = `{cpuPercentage: 10}`
 )
-
-// daemonSet is a DaemonSet for the test's nodes, with the containers of a pod.
-func (n *tenant) daemonSet(name, template string, pod *testkit.PodBuilder) *appsv1.DaemonSet {
-	spec := pod.Obj().Spec
-	spec.NodeSelector = map[string]string{sizingLabel: n.Namespace}
-	spec.Tolerations = []corev1.Toleration{{Key: sizingLabel, Operator: corev1.TolerationOpExists}}
-	spec.TerminationGracePeriodSeconds = new(int64(0))
-	labels := map[string]string{"app": name}
-	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}}
-	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
-	d.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec}
-	if template != "" {
-		d.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: template}
-	}
-	return d
-}
-
-// agent is the smallest pod.
-func agent() *testkit.PodBuilder { return testkit.Pod("").Container("a", "", "") }
-
-// sized waits until there is a running pod for each of the nodes, and returns what their
-// containers have, by the end of the node's name: "name: requests | limits" for each.
-func (n *tenant) sized(t *testing.T, app string, nodes int) map[string]string {
-	t.Helper()
-	var out map[string]string
-	eventually(t, fmt.Sprintf("%s has %d pods", app, nodes), func() (bool, error) {
-		pods, err := n.Pods(t.Context(), app)
-		out = map[string]string{}
-		for i := range pods {
-			if !podstatus.Ready(&pods[i]) {
-				return false, err
-			}
-			out[strings.TrimPrefix(pods[i].Spec.NodeName, n.Namespace+"-")] = resourcesOf(&pods[i])
-		}
-		return len(pods) == nodes && len(out) == nodes, err
-	})
-	return out
-}
 
 // becomes waits until the pods have these sizes.
 func (n *tenant) becomes(t *testing.T, app string, want map[string]string) {
@@ -117,36 +40,18 @@ func (n *tenant) becomes(t *testing.T, app string, want map[string]string) {
 		}
 	}()
 	eventually(t, app+" has the right sizes", func() (bool, error) {
-		diff = cmp.Diff(want, n.sized(t, app, len(want)))
+		diff = cmp.Diff(want, n.Sized(t, app, len(want)))
 		return diff == "", nil
 	})
-}
-
-// resourcesOf is what a pod's containers have, a line for each.
-func resourcesOf(pod *corev1.Pod) string {
-	var lines []string
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		lines = append(lines, fmt.Sprintf("%s: %s | %s", c.Name, resourceText(c.Resources.Requests), resourceText(c.Resources.Limits)))
-	}
-	return strings.Join(lines, "\n")
-}
-
-func resourceText(list corev1.ResourceList) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(list)) {
-		q := list[name]
-		parts = append(parts, fmt.Sprintf("%s=%s", name, q.String()))
-	}
-	return strings.Join(parts, ",")
 }
 
 // The documented template, on nodes of three sizes and one that is tiny.
 func TestSizingOnThreeNodes(t *testing.T) {
 	n := newTenant(t)
-	n.node(t, "4", "cpu=3920m,memory=15104Mi,ephemeral-storage=90Gi")
-	n.node(t, "16", "cpu=15890m,memory=60Gi,ephemeral-storage=180Gi")
-	n.node(t, "tiny", "cpu=900m,memory=800Mi,ephemeral-storage=10Gi")
-	n.template(t, "documented", documentedShare)
+	n.SizedNode(t, "4", "cpu=3920m,memory=15104Mi,ephemeral-storage=90Gi")
+	n.SizedNode(t, "16", "cpu=15890m,memory=60Gi,ephemeral-storage=180Gi")
+	n.SizedNode(t, "tiny", "cpu=900m,memory=800Mi,ephemeral-storage=10Gi")
+	n.SizeTemplate(t, "documented", documentedShare)
 	both := func(s string) string { return "a: " + s + " | " + s }
 	want := map[string]string{
 		"4":    both("cpu=392m,ephemeral-storage=4608Mi,memory=2375653785"),
@@ -155,27 +60,27 @@ func TestSizingOnThreeNodes(t *testing.T) {
 	}
 
 	// On the DaemonSet or on its pod template, it is the same.
-	must(t, n.Create(t.Context(), n.daemonSet("on-daemonset", n.Namespace+".documented", agent())))
-	onTemplate := n.daemonSet("on-template", "", agent())
+	must(t, n.Create(t.Context(), n.SizedDaemonSet("on-daemonset", n.Namespace+".documented", suite.Agent())))
+	onTemplate := n.SizedDaemonSet("on-template", "", suite.Agent())
 	onTemplate.Spec.Template.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: n.Namespace + ".documented"}
 	must(t, n.Create(t.Context(), onTemplate))
 	for _, app := range []string{"on-daemonset", "on-template"} {
-		if diff := cmp.Diff(want, n.sized(t, app, 3)); diff != "" {
+		if diff := cmp.Diff(want, n.Sized(t, app, 3)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", app, diff)
 		}
 	}
 
 	// A node that joins later gets a pod of its own size.
-	n.node(t, "64", "cpu=63770m,memory=250Gi,ephemeral-storage=380Gi")
+	n.SizedNode(t, "64", "cpu=63770m,memory=250Gi,ephemeral-storage=380Gi")
 	want["64"] = both("cpu=6377m,ephemeral-storage=19Gi,memory=38400Mi")
-	if diff := cmp.Diff(want, n.sized(t, "on-daemonset", 4)); diff != "" {
+	if diff := cmp.Diff(want, n.Sized(t, "on-daemonset", 4)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
 	// The scheduler accounts it: two such pods and nothing else are on each node.
 	bin, err := controlplane.Locate(repo)
 	must(t, err)
-	n.sized(t, "on-template", 4)
+	n.Sized(t, "on-template", 4)
 	for node, cpu := range map[string]string{"4": "784m", "16": "3178m", "64": "12754m", "tiny": "200m"} {
 		eventually(t, "kubectl describe node shows the sum", func() (bool, error) {
 			out, err := exec.Command(bin.Kubectl, "--kubeconfig", cluster.Kubeconfig, "describe", "node", n.Namespace+"-"+node).Output()
@@ -185,12 +90,12 @@ func TestSizingOnThreeNodes(t *testing.T) {
 
 	// And preview agrees with all of it.
 	var got []string
-	offline := preview(t, templateObject(n, "documented", documentedShare), n.daemonSet("on-daemonset", n.Namespace+".documented", agent()))
+	offline := preview(t, templateObject(n, "documented", documentedShare), n.SizedDaemonSet("on-daemonset", n.Namespace+".documented", suite.Agent()))
 	for i := range offline {
 		terms := offline[i].Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 		node := strings.TrimPrefix(terms[0].MatchFields[0].Values[0], n.Namespace+"-")
-		if resourcesOf(&offline[i]) != want[node] {
-			t.Errorf("preview for %s: %s", node, resourcesOf(&offline[i]))
+		if suite.ResourcesOf(&offline[i]) != want[node] {
+			t.Errorf("preview for %s: %s", node, suite.ResourcesOf(&offline[i]))
 		}
 		got = append(got, node)
 	}
@@ -212,18 +117,18 @@ func templateObject(n *tenant, name, spec string) *flexdaemonsets.FlexDaemonsetT
 func TestSizingShapes(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	n.node(t, "4", "cpu=40,memory=80Gi,ephemeral-storage=100Gi") // room for all of them
-	n.template(t, "cpu", `{cpuPercentage: 1}`)
-	n.template(t, "excluding", `{cpuPercentage: 1, excludeContainers: [proxy]}`)
-	n.template(t, "none", `{cpuPercentage: 1, limits: None}`)
-	n.template(t, "ceiling", `{cpuPercentage: 1, minCPU: 1, ceiling: Template}`)
-	n.template(t, "storage", `{cpuPercentage: 1, storagePercentage: 10, maxStorage: "1Gi"}`)
+	n.SizedNode(t, "4", "cpu=40,memory=80Gi,ephemeral-storage=100Gi") // room for all of them
+	n.SizeTemplate(t, "cpu", `{cpuPercentage: 1}`)
+	n.SizeTemplate(t, "excluding", `{cpuPercentage: 1, excludeContainers: [proxy]}`)
+	n.SizeTemplate(t, "none", `{cpuPercentage: 1, limits: None}`)
+	n.SizeTemplate(t, "ceiling", `{cpuPercentage: 1, minCPU: 1, ceiling: Template}`)
+	n.SizeTemplate(t, "storage", `{cpuPercentage: 1, storagePercentage: 10, maxStorage: "1Gi"}`)
 	cases := map[string]struct {
 		template string
 		pod      *testkit.PodBuilder
 		want     string
 	}{
-		"one":      {"cpu", agent(), "a: cpu=400m | cpu=400m"},
+		"one":      {"cpu", suite.Agent(), "a: cpu=400m | cpu=400m"},
 		"two":      {"cpu", testkit.Pod("").Container("a", "cpu=30m", "").Container("b", "cpu=10m", ""), "a: cpu=300m | cpu=300m\nb: cpu=100m | cpu=100m"},
 		"five":     {"cpu", testkit.Pod("").Container("a", "cpu=5m", "").Container("b", "cpu=5m", "").Container("c", "cpu=5m", "").Container("d", "cpu=5m", "").Container("e", "cpu=10m", ""), "a: cpu=67m | cpu=67m\nb: cpu=67m | cpu=67m\nc: cpu=67m | cpu=67m\nd: cpu=66m | cpu=66m\ne: cpu=133m | cpu=133m"},
 		"mixed":    {"cpu", testkit.Pod("").Container("a", "cpu=5m,memory=1Gi", "memory=2Gi").Container("b", "", ""), "a: cpu=200m,memory=1Gi | cpu=200m,memory=2Gi\nb: cpu=200m | cpu=200m"},
@@ -232,18 +137,18 @@ func TestSizingShapes(t *testing.T) {
 		"excluded": {"excluding", testkit.Pod("").Container("proxy", "cpu=50m", "cpu=2").Container("a", "", ""), "proxy: cpu=50m | cpu=2\na: cpu=350m | cpu=350m"},
 		"no-limit": {"none", testkit.Pod("").Container("a", "cpu=10m", "cpu=20m").Container("b", "cpu=30m", "cpu=2"), "a: cpu=100m | \nb: cpu=300m | cpu=2"},
 		"ceiling":  {"ceiling", testkit.Pod("").Container("a", "cpu=10m", "cpu=20m"), "a: cpu=10m | cpu=10m"},
-		"pod":      {"cpu", agent().PodResources("cpu=2", "cpu=3"), "a: cpu=400m | cpu=400m"},
-		"storage":  {"storage", agent(), "a: cpu=400m,ephemeral-storage=1Gi | cpu=400m,ephemeral-storage=1Gi"},
+		"pod":      {"cpu", suite.Agent().PodResources("cpu=2", "cpu=3"), "a: cpu=400m | cpu=400m"},
+		"storage":  {"storage", suite.Agent(), "a: cpu=400m,ephemeral-storage=1Gi | cpu=400m,ephemeral-storage=1Gi"},
 	}
 	if !suite.AtLeast("1.34") {
 		t.Log("LACKS: pod-level resources (since 1.34)")
 		delete(cases, "pod")
 	}
 	for name, tc := range cases {
-		must(t, n.Create(t.Context(), n.daemonSet(name, n.Namespace+"."+tc.template, tc.pod)))
+		must(t, n.Create(t.Context(), n.SizedDaemonSet(name, n.Namespace+"."+tc.template, tc.pod)))
 	}
 	for name, tc := range cases {
-		if diff := cmp.Diff(map[string]string{"4": tc.want}, n.sized(t, name, 1)); diff != "" {
+		if diff := cmp.Diff(map[string]string{"4": tc.want}, n.Sized(t, name, 1)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -252,7 +157,7 @@ func TestSizingShapes(t *testing.T) {
 	}
 	pods, err := n.Pods(t.Context(), "pod")
 	must(t, err)
-	if r := pods[0].Spec.Resources; resourceText(r.Requests) != "cpu=400m" || resourceText(r.Limits) != "cpu=400m" {
+	if r := pods[0].Spec.Resources; suite.ResourceText(r.Requests) != "cpu=400m" || suite.ResourceText(r.Limits) != "cpu=400m" {
 		t.Errorf("pod-level resources are %v", r)
 	}
 }
@@ -261,13 +166,13 @@ func TestSizingShapes(t *testing.T) {
 // by a restart.
 func TestSizingFollowsChanges(t *testing.T) {
 	n := newTenant(t)
-	node := n.node(t, "4", "cpu=4,memory=8Gi")
-	f := n.template(t, "cpu", cpuShare)
-	must(t, n.Create(t.Context(), n.daemonSet("rolling", f.Name, agent())))
-	onDelete := n.daemonSet("on-delete", f.Name, agent())
+	node := n.SizedNode(t, "4", "cpu=4,memory=8Gi")
+	f := n.SizeTemplate(t, "cpu", cpuShare)
+	must(t, n.Create(t.Context(), n.SizedDaemonSet("rolling", f.Name, suite.Agent())))
+	onDelete := n.SizedDaemonSet("on-delete", f.Name, suite.Agent())
 	onDelete.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
 	must(t, n.Create(t.Context(), onDelete))
-	surge := n.daemonSet("surge", f.Name, agent())
+	surge := n.SizedDaemonSet("surge", f.Name, suite.Agent())
 	surge.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{
 		MaxUnavailable: new(intstr.FromInt32(0)), MaxSurge: new(intstr.FromInt32(1)),
 	}}
@@ -317,7 +222,7 @@ func TestSizingFollowsChanges(t *testing.T) {
 			n.becomes(t, app, map[string]string{"4": "a:  | "})
 		}
 		eventually(t, "an event says so", func() (bool, error) {
-			return n.hasEvent(t, "ResourceTemplateMissing", "does not exist; the pod keeps its size"), nil
+			return n.HasEvent(t, "ResourceTemplateMissing", "does not exist; the pod keeps its size"), nil
 		})
 	})
 }
@@ -335,20 +240,20 @@ func condition(f *flexdaemonsets.FlexDaemonsetTemplate, kind string) string {
 // Whatever is missing, the pod is admitted, and the user is told.
 func TestSizingWithoutWhatItNeeds(t *testing.T) {
 	n := newTenant(t)
-	node := n.node(t, "4", "cpu=4")
-	n.template(t, "minimums", `{cpuPercentage: 10, memoryPercentage: 10, minCPU: "100m"}`)
-	n.template(t, "storage", `{storagePercentage: 10}`)
-	d := n.daemonSet("d", "", agent())
+	node := n.SizedNode(t, "4", "cpu=4")
+	n.SizeTemplate(t, "minimums", `{cpuPercentage: 10, memoryPercentage: 10, minCPU: "100m"}`)
+	n.SizeTemplate(t, "storage", `{storagePercentage: 10}`)
+	d := n.SizedDaemonSet("d", "", suite.Agent())
 	d.Spec.Template.Spec.NodeSelector = map[string]string{"no": "node"}
 	must(t, n.Create(t.Context(), d))
 	try := func(template string, change func(*corev1.Pod), opts ...client.CreateOption) *corev1.Pod {
 		t.Helper()
-		return n.try(t, d, metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, func(p *corev1.Pod) {
-			p.Spec.Containers = agent().Obj().Spec.Containers
+		return n.TryPod(t, d, metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, func(p *corev1.Pod) {
+			p.Spec.Containers = suite.Agent().Obj().Spec.Containers
 			if template != "" {
 				p.Annotations = map[string]string{flexdaemonsets.TemplateAnnotation: template}
 			}
-			p.Spec.Affinity = pinnedTo(node.Name)
+			p.Spec.Affinity = suite.PinnedTo(node.Name)
 			if change != nil {
 				change(p)
 			}
@@ -365,8 +270,8 @@ func TestSizingWithoutWhatItNeeds(t *testing.T) {
 		"no template at all":       {want: "a:  | "},
 		"no such template":         {template: "none-such", want: "a:  | ", warning: `FlexDaemonsetTemplate "none-such" does not exist; the pod keeps its size`},
 		"a name that is none":      {template: strings.Repeat("x ", 4000), want: "a:  | ", warning: "which is no name of a FlexDaemonsetTemplate"},
-		"no such node":             {template: min, change: func(p *corev1.Pod) { p.Spec.Affinity = pinnedTo("gone") }, want: "a: cpu=100m | cpu=100m", warning: `node "gone" does not exist; the pod gets the minimums`},
-		"no node, no minimum":      {template: n.Namespace + ".storage", change: func(p *corev1.Pod) { p.Spec.Affinity = pinnedTo("gone") }, want: "a:  | ", warning: `node "gone" does not exist; the pod keeps its size`},
+		"no such node":             {template: min, change: func(p *corev1.Pod) { p.Spec.Affinity = suite.PinnedTo("gone") }, want: "a: cpu=100m | cpu=100m", warning: `node "gone" does not exist; the pod gets the minimums`},
+		"no node, no minimum":      {template: n.Namespace + ".storage", change: func(p *corev1.Pod) { p.Spec.Affinity = suite.PinnedTo("gone") }, want: "a:  | ", warning: `node "gone" does not exist; the pod keeps its size`},
 		"not pinned":               {template: min, change: func(p *corev1.Pod) { p.Spec.Affinity = nil }, want: "a: cpu=100m | cpu=100m", warning: "the pod does not say which node it is for"},
 		"the node has no memory":   {template: min, want: "a: cpu=400m | cpu=400m", warning: `on node "` + node.Name + `": the node has no allocatable memory; the pod keeps what it declares`},
 		"a DaemonSet that is gone": {change: func(p *corev1.Pod) { p.OwnerReferences[0].UID = "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a002" }, opts: []client.CreateOption{client.DryRunAll}, want: "a:  | ", warning: `DaemonSet "d" was not found`},
@@ -384,7 +289,7 @@ func TestSizingWithoutWhatItNeeds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n.Warnings.Take()
 			pod := try(tc.template, tc.change, tc.opts...)
-			if got := resourcesOf(pod); got != tc.want {
+			if got := suite.ResourcesOf(pod); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 			warnings := strings.Join(n.Warnings.Take(), "\n")
@@ -398,22 +303,13 @@ func TestSizingWithoutWhatItNeeds(t *testing.T) {
 	}
 }
 
-// pinnedTo is the affinity that the DaemonSet controller gives a pod.
-func pinnedTo(node string) *corev1.Affinity {
-	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
-		}}},
-	}}}
-}
-
 // Sizing comes before the peer pods and after a LimitRange's defaults, and holds when the
 // API server calls us again because another webhook changed the pod.
 func TestSizingTogether(t *testing.T) {
 	n := newTenant(t, "inject=yes")
-	n.node(t, "4", "cpu=4,memory=8Gi,kata.peerpods.io/vm=5")
-	n.template(t, "share", `{cpuPercentage: 50, memoryPercentage: 75}`)
-	startInjector(t, n)
+	n.SizedNode(t, "4", "cpu=4,memory=8Gi,kata.peerpods.io/vm=5")
+	n.SizeTemplate(t, "share", `{cpuPercentage: 50, memoryPercentage: 75}`)
+	suite.StartInjector(t, n.Tenant)
 	lr := limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: testkit.ResourceList("cpu=200m,memory=128Mi")})
 	lr.Namespace = n.Namespace
 	must(t, n.Create(t.Context(), lr))
@@ -425,8 +321,8 @@ func TestSizingTogether(t *testing.T) {
 	two := func() *testkit.PodBuilder {
 		return testkit.Pod("").Container("a", "cpu=100m", "").Container("b", "", "")
 	}
-	must(t, n.Create(t.Context(), n.daemonSet("plain", n.Namespace+".share", two())))
-	must(t, n.Create(t.Context(), n.daemonSet("vm", n.Namespace+".share", two().RuntimeClass("kata-remote"))))
+	must(t, n.Create(t.Context(), n.SizedDaemonSet("plain", n.Namespace+".share", two())))
+	must(t, n.Create(t.Context(), n.SizedDaemonSet("vm", n.Namespace+".share", two().RuntimeClass("kata-remote"))))
 
 	// The total holds, and the container that came last has its part of it.
 	n.becomes(t, "plain", map[string]string{"4": strings.Join([]string{
@@ -438,7 +334,7 @@ func TestSizingTogether(t *testing.T) {
 	n.becomes(t, "vm", map[string]string{"4": "a: kata.peerpods.io/vm=1 | kata.peerpods.io/vm=1\nb:  | \ninjected:  | "})
 	pods, err := n.Pods(t.Context(), "vm")
 	must(t, err)
-	if diff := cmp.Diff([]string{"2", "6144", "6144", ""}, sizing(&pods[0])); diff != "" {
+	if diff := cmp.Diff([]string{"2", "6144", "6144", ""}, suite.VMSize(&pods[0])); diff != "" {
 		t.Errorf("the VM's size (-want +got):\n%s", diff)
 	}
 }
@@ -447,15 +343,15 @@ func TestSizingTogether(t *testing.T) {
 func TestSizingThatALimitRangeRefuses(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
-	n.node(t, "4", "cpu=4,memory=8Gi")
-	n.template(t, "cpu", cpuShare)
+	n.SizedNode(t, "4", "cpu=4,memory=8Gi")
+	n.SizeTemplate(t, "cpu", cpuShare)
 	lr := limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.ResourceList("cpu=200m")})
 	lr.Namespace = n.Namespace
 	must(t, n.Create(t.Context(), lr))
-	must(t, n.Create(t.Context(), n.daemonSet("agent", n.Namespace+".cpu", testkit.Pod("").Container("a", "cpu=50m", "cpu=100m"))))
+	must(t, n.Create(t.Context(), n.SizedDaemonSet("agent", n.Namespace+".cpu", testkit.Pod("").Container("a", "cpu=50m", "cpu=100m"))))
 	n.becomes(t, "agent", map[string]string{"4": "a: cpu=50m | cpu=100m"})
 	eventually(t, "an event says so", func() (bool, error) {
-		return n.hasEvent(t, "LimitRangeRefusesSize", `max.cpu (Container): container "a" has a limit of 400m, more than 200m`), nil
+		return n.HasEvent(t, "LimitRangeRefusesSize", `max.cpu (Container): container "a" has a limit of 400m, more than 200m`), nil
 	})
 }
 

@@ -1,4 +1,4 @@
-package e2e
+package situations
 
 import (
 	"context"
@@ -36,13 +36,13 @@ func (n *tenant) swapped(t *testing.T, before func()) {
 	t.Helper()
 	n.PoolNode(t, "od", "1", 20)
 	n.PoolNode(t, "spot", "1", 20)
-	must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, evicts)))
+	must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, suite.Evicts)))
 	n.InPools(t, "web", "od=1 spot=4")
 	n.Ready(t, "web", 5)
 	if before != nil {
 		before()
 	}
-	n.swap(t, "web")
+	n.Swap(t, "web")
 }
 
 // patch changes an object by a merge patch.
@@ -131,11 +131,11 @@ func TestHindrances(t *testing.T) {
 			n.PoolNode(t, "od", "1", 1)
 			n.PoolNode(t, "spot", "1", 20)
 			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, func(s *versprei.PodDistributorSpec) {
-				evicts(s)
+				suite.Evicts(s)
 				s.Distribution[0].Spill, s.Distribution[1].Spill = nil, nil
 			})))
 			n.InPools(t, "web", "od=1 spot=4")
-			n.swap(t, "web")
+			n.Swap(t, "web")
 		}, want: []string{"pool spot has 4 pods and should have 1: no node of pool od has had room for another pod since ", "→ add nodes to that pool, or make room there"},
 			condition: "NoRoomForRebalance", event: "NoRoomForRebalance"},
 		"pods that another policy pins": {make: func(t *testing.T, n *tenant) { // d9
@@ -157,7 +157,7 @@ func TestHindrances(t *testing.T) {
 // What a user meets beside that, and what was told wrongly, or not at all.
 func TestCauses(t *testing.T) {
 	t.Parallel()
-	strategy := func(n *tenant) map[string]string { return n.inPoolsOf(false) }
+	strategy := func(n *tenant) map[string]string { return n.InPoolsOf(false) }
 	target := func(apiVersion, kind string) func(t *testing.T, n *tenant) {
 		return func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}, Spec: versprei.PodDistributorSpec{

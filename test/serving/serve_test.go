@@ -1,4 +1,4 @@
-package e2e
+package serving
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -24,51 +23,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
-
-// directly posts a review about a peer pod to a replica, past the API server.
-func directly(t *testing.T, namespace string, check func(allowed bool) error) error {
-	t.Helper()
-	p := pod().Namespace(namespace).Container("a", "cpu=1", "").Obj()
-	answer, err := suite.Review(cluster.Replicas()[0], p)
-	must(t, err)
-	return check(answer.Allowed)
-}
-
-// preview runs `stowage preview` over objects and what the cluster has of that they
-// depend on: RuntimeClasses and nodes, as kubectl prints them.
-func preview(t *testing.T, objects ...client.Object) []corev1.Pod {
-	t.Helper()
-	bin, err := controlplane.Locate(repo)
-	must(t, err)
-	input, err := exec.Command(bin.Kubectl, "--kubeconfig", cluster.Kubeconfig, "get", "runtimeclasses,nodes", "-o", "json").Output()
-	must(t, err)
-	for _, o := range objects {
-		gvk, err := apiutil.GVKForObject(o, controlplane.Scheme)
-		must(t, err)
-		o.GetObjectKind().SetGroupVersionKind(gvk)
-		data, err := json.Marshal(o)
-		must(t, err)
-		input = append(input, data...)
-	}
-	cmd := exec.Command(binary, "preview", "-f", "-", "-o", "json")
-	cmd.Stdin = bytes.NewReader(input)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("preview: %v\n%s", err, stderr.String())
-	}
-	var list corev1.PodList
-	must(t, json.Unmarshal(out, &list))
-	return list.Items
-}
 
 // load creates peer pods from several clients until it is told to stop, and
 // returns how many it created and how many of those nobody converted.
@@ -80,7 +40,7 @@ func load(t *testing.T, n *tenant) (stop func() (created, missed int)) {
 	for i := range 4 {
 		clients.Go(func() {
 			for j := 0; ctx.Err() == nil; j++ {
-				p := pod().Namespace(n.Namespace).Container("a", "cpu=1", "").Obj()
+				p := suite.PeerPod().Namespace(n.Namespace).Container("a", "cpu=1", "").Obj()
 				p.Name = fmt.Sprintf("p-%d-%d", i, j)
 				if err := n.Create(ctx, p, client.DryRunAll); err != nil {
 					if ctx.Err() == nil {
@@ -113,7 +73,7 @@ func TestConcurrentBurstReachesEveryReplica(t *testing.T) {
 	for i, r := range replicas {
 		before[i] = metric(t, r, "stowage_admissions_total", `outcome="applied"`)
 	}
-	rs := replicaSet(n.Namespace, "burst", pod().Container("a", "cpu=1", ""), 60)
+	rs := suite.ReplicaSet(n.Namespace, "burst", suite.PeerPod().Container("a", "cpu=1", ""), 60)
 	must(t, n.Create(t.Context(), rs))
 	eventually(t, "all pods are created", func() (bool, error) {
 		var pods corev1.PodList
@@ -176,7 +136,7 @@ func TestFailsOpenWithoutReplicas(t *testing.T) {
 	for _, r := range cluster.Replicas() {
 		r.Kill()
 	}
-	p := n.create(t, pod().Container("a", "cpu=1", ""))
+	p := n.CreatePod(t, suite.PeerPod().Container("a", "cpu=1", ""))
 	if p.Annotations[stowage.DefaultVCPUsAnnotation] != "" {
 		t.Error("somebody converted the pod")
 	}
@@ -317,7 +277,7 @@ func testPermissions(t *testing.T, account string) {
 // One log line for each pod that was changed, and none of its contents.
 func TestLogLine(t *testing.T) {
 	n := newTenant(t)
-	n.create(t, pod().Container("a", "cpu=1", ""))
+	n.CreatePod(t, suite.PeerPod().Container("a", "cpu=1", ""))
 	var lines []string
 	eventually(t, "the line is written", func() (bool, error) {
 		lines = nil

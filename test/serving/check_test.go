@@ -1,4 +1,4 @@
-package e2e
+package serving
 
 import (
 	"crypto/tls"
@@ -13,6 +13,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/suite"
 )
 
 // Whether the webhook answers, seen by a user, and why not.
@@ -20,7 +21,7 @@ func TestCheck(t *testing.T) {
 	n, audited := newTenant(t), newTenant(t, stowage.ModeKey+"=Audit")
 	says := func(want int, text string, args ...string) {
 		t.Helper()
-		out, errs, exit := command(t, cluster, append([]string{"check"}, args...)...)
+		out, errs, exit := suite.CLI(t, cluster, append([]string{"check"}, args...)...)
 		if exit != want || !strings.Contains(out+errs, text) {
 			t.Errorf("%v: exit status %d, and %q is not in\n%s%s", args, exit, text, out, errs)
 		}
@@ -46,7 +47,7 @@ func TestCheck(t *testing.T) {
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "editor-" + n.Namespace}},
 		}))
 		eventually(t, "an editor may check", func() (bool, error) {
-			_, _, exit := command(t, cluster, "check", "-n", n.Namespace, "--as", "editor-"+n.Namespace)
+			_, _, exit := suite.CLI(t, cluster, "check", "-n", n.Namespace, "--as", "editor-"+n.Namespace)
 			return exit == 0, nil
 		})
 	})
@@ -69,7 +70,7 @@ func TestAuthenticatedAPIServer(t *testing.T) {
 	restoreFleet(t)
 	must(t, cluster.StartStowage(t.Context(), strict))
 	for args, want := range map[string]string{"text": "It answers only callers with a certificate", "json": `"authenticated": true`} {
-		out, errs, exit := command(t, cluster, "check", "-n", n.Namespace, "--wait", "--timeout", "30s", "-o", args)
+		out, errs, exit := suite.CLI(t, cluster, "check", "-n", n.Namespace, "--wait", "--timeout", "30s", "-o", args)
 		if exit != 0 || !strings.Contains(out, want) {
 			t.Errorf("check -o %s: exit status %d, and %q is not in\n%s%s", args, exit, want, out, errs)
 		}

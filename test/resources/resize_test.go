@@ -1,4 +1,4 @@
-package e2e
+package resources
 
 import (
 	"context"
@@ -34,12 +34,6 @@ func (n *tenant) reports(t *testing.T, f *flexdaemonsets.FlexDaemonsetTemplate, 
 	})
 }
 
-// edit merges a patch into an object.
-func (n *tenant) edit(t *testing.T, obj client.Object, patch string) {
-	t.Helper()
-	must(t, n.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))))
-}
-
 func (n *tenant) allocate(t *testing.T, node *corev1.Node, cpu string) {
 	t.Helper()
 	must(t, n.Status().Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(`{"status":{"allocatable":{"cpu":"`+cpu+`"}}}`))))
@@ -61,10 +55,10 @@ func (n *tenant) podUIDs(t *testing.T, app string) string {
 func TestResizeInPlace(t *testing.T) {
 	suite.NeedsResize(t)
 	n := newTenant(t)
-	n.node(t, "4", "cpu=4,memory=8Gi,ephemeral-storage=100Gi")
-	eight := n.node(t, "8", "cpu=8,memory=16Gi,ephemeral-storage=100Gi")
-	f := n.template(t, "share", `{cpuPercentage: 10, memoryPercentage: 75, updatePolicy: InPlace}`)
-	must(t, n.Create(t.Context(), n.daemonSet("agent", f.Name,
+	n.SizedNode(t, "4", "cpu=4,memory=8Gi,ephemeral-storage=100Gi")
+	eight := n.SizedNode(t, "8", "cpu=8,memory=16Gi,ephemeral-storage=100Gi")
+	f := n.SizeTemplate(t, "share", `{cpuPercentage: 10, memoryPercentage: 75, updatePolicy: InPlace}`)
+	must(t, n.Create(t.Context(), n.SizedDaemonSet("agent", f.Name,
 		testkit.Pod("").InitContainer("setup", "cpu=1", "").Sidecar("s", "cpu=1", "").Container("a", "cpu=2", "").Container("b", "cpu=1", ""))))
 	want := func(four, eight string) map[string]string { return map[string]string{"4": four, "8": eight} }
 	// Init containers that have run keep what they had: the share of that time.
@@ -79,7 +73,7 @@ func TestResizeInPlace(t *testing.T) {
 	uids := n.podUIDs(t, "agent")
 
 	t.Run("the template changes", func(t *testing.T) {
-		n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+		n.MergePatch(t, f, `{"spec":{"cpuPercentage":20}}`)
 		n.becomes(t, "agent", want(containers("400m", "200m", "400m", "2Gi"), containers("800m", "400m", "800m", "4Gi")))
 		n.reports(t, f, "True UpToDate", 2, 0)
 	})
@@ -89,33 +83,33 @@ func TestResizeInPlace(t *testing.T) {
 	})
 	t.Run("and changes back", func(t *testing.T) {
 		n.allocate(t, eight, "8")
-		n.edit(t, f, `{"spec":{"cpuPercentage":10}}`)
+		n.MergePatch(t, f, `{"spec":{"cpuPercentage":10}}`)
 		n.becomes(t, "agent", want(containers("400m", "100m", "200m", "2Gi"), containers("800m", "200m", "400m", "4Gi")))
 	})
 	t.Run("what cannot follow waits for new pods", func(t *testing.T) {
-		n.edit(t, f, `{"spec":{"storagePercentage":1,"cpuPercentage":20}}`)
+		n.MergePatch(t, f, `{"spec":{"storagePercentage":1,"cpuPercentage":20}}`)
 		n.becomes(t, "agent", want(containers("400m", "200m", "400m", "2Gi"), containers("800m", "400m", "800m", "4Gi")))
 		n.reports(t, f, "False AwaitsNewPods", 2, 2)
-		n.edit(t, f, `{"spec":{"storagePercentage":null}}`)
+		n.MergePatch(t, f, `{"spec":{"storagePercentage":null}}`)
 		n.reports(t, f, "True UpToDate", 2, 0)
 	})
 	t.Run("a container is excluded, and comes back", func(t *testing.T) {
 		suite.NeedsVersion(t, "1.34", "lower memory limits in place")
-		n.edit(t, f, `{"spec":{"excludeContainers":["b"]}}`)
+		n.MergePatch(t, f, `{"spec":{"excludeContainers":["b"]}}`)
 		n.reports(t, f, "False AwaitsNewPods", 2, 2) // it had no limits, and those it has stay
 		line := func(name, cpu string) string { return name + ": cpu=" + cpu }
 		eventually(t, "the other two have what is left", func() (bool, error) {
-			got := n.sized(t, "agent", 2)["4"]
+			got := n.Sized(t, "agent", 2)["4"]
 			return strings.Contains(got, line("b", "1,")) && strings.Contains(got, line("s", "0,")), nil
 		})
-		n.edit(t, f, `{"spec":{"excludeContainers":null}}`)
+		n.MergePatch(t, f, `{"spec":{"excludeContainers":null}}`)
 		n.becomes(t, "agent", want(containers("400m", "200m", "400m", "2Gi"), containers("800m", "400m", "800m", "4Gi")))
 		n.reports(t, f, "True UpToDate", 2, 0)
 	})
 	t.Run("OnCreate leaves them", func(t *testing.T) {
-		n.edit(t, f, `{"spec":{"updatePolicy":"OnCreate","cpuPercentage":10}}`)
+		n.MergePatch(t, f, `{"spec":{"updatePolicy":"OnCreate","cpuPercentage":10}}`)
 		n.reports(t, f, "False AwaitsNewPods", 2, 2)
-		n.edit(t, f, `{"spec":{"updatePolicy":"InPlace"}}`)
+		n.MergePatch(t, f, `{"spec":{"updatePolicy":"InPlace"}}`)
 		n.reports(t, f, "True UpToDate", 2, 0)
 	})
 	if now := n.podUIDs(t, "agent"); now != uids {
@@ -127,27 +121,27 @@ func TestResizeInPlace(t *testing.T) {
 func TestResizeRefused(t *testing.T) {
 	suite.NeedsResize(t)
 	n := newTenant(t)
-	n.node(t, "4", "cpu=4,memory=8Gi")
-	other := n.node(t, "other", "cpu=2,memory=8Gi")
+	n.SizedNode(t, "4", "cpu=4,memory=8Gi")
+	other := n.SizedNode(t, "other", "cpu=2,memory=8Gi")
 	t.Run("another QoS class", func(t *testing.T) {
-		f := n.template(t, "qos", `{cpuPercentage: 10, memoryPercentage: 25, limits: None, updatePolicy: InPlace}`)
-		must(t, n.Create(t.Context(), n.daemonSet("burstable", f.Name, agent())))
+		f := n.SizeTemplate(t, "qos", `{cpuPercentage: 10, memoryPercentage: 25, limits: None, updatePolicy: InPlace}`)
+		must(t, n.Create(t.Context(), n.SizedDaemonSet("burstable", f.Name, suite.Agent())))
 		n.becomes(t, "burstable", map[string]string{"4": "a: cpu=400m,memory=2Gi | ", "other": "a: cpu=200m,memory=2Gi | "})
 		before := refusals(t)
-		n.edit(t, f, `{"spec":{"limits":"Equal"}}`)
+		n.MergePatch(t, f, `{"spec":{"limits":"Equal"}}`)
 		n.reports(t, f, "False Refused", 2, 2)
 		if c := f.Status.Conditions; !strings.Contains(fmt.Sprint(c), "Pod QOS Class may not change as a result of resizing") {
 			t.Errorf("the status does not say why: %v", c)
 		}
 		eventually(t, "an event says why", func() (bool, error) {
-			return n.hasEvent(t, "ResizeRefused", "QOS Class may not change"), nil
+			return n.HasEvent(t, "ResizeRefused", "QOS Class may not change"), nil
 		})
 		eventually(t, "each pod was asked for once", func() (bool, error) { return refusals(t) == before+2, nil })
 		// Nothing but a change of what a pod should be has it asked for again.
-		n.edit(t, f, `{"spec":{"excludeContainers":["no-such"]}}`)
+		n.MergePatch(t, f, `{"spec":{"excludeContainers":["no-such"]}}`)
 		n.allocate(t, other, "1")
 		eventually(t, "the pod of the changed node was asked for again", func() (bool, error) { return refusals(t) == before+3, nil })
-		n.edit(t, f, `{"spec":{"limits":"None"}}`)
+		n.MergePatch(t, f, `{"spec":{"limits":"None"}}`)
 		n.reports(t, f, "True UpToDate", 2, 0)
 		if now := refusals(t); now != before+3 {
 			t.Errorf("%v refusals, want 3", now-before)
@@ -155,25 +149,25 @@ func TestResizeRefused(t *testing.T) {
 		n.allocate(t, other, "2")
 	})
 	t.Run("a limit that would have to go grows", func(t *testing.T) {
-		f := n.template(t, "limit", `{cpuPercentage: 10, limits: None, updatePolicy: InPlace}`)
-		must(t, n.Create(t.Context(), n.daemonSet("limited", f.Name, testkit.Pod("").Container("a", "cpu=100m", "cpu=500m"))))
+		f := n.SizeTemplate(t, "limit", `{cpuPercentage: 10, limits: None, updatePolicy: InPlace}`)
+		must(t, n.Create(t.Context(), n.SizedDaemonSet("limited", f.Name, testkit.Pod("").Container("a", "cpu=100m", "cpu=500m"))))
 		n.becomes(t, "limited", map[string]string{"4": "a: cpu=400m | cpu=500m", "other": "a: cpu=200m | cpu=500m"})
-		n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+		n.MergePatch(t, f, `{"spec":{"cpuPercentage":20}}`)
 		n.becomes(t, "limited", map[string]string{"4": "a: cpu=800m | cpu=800m", "other": "a: cpu=400m | cpu=500m"})
 		n.reports(t, f, "False AwaitsNewPods", 2, 1) // recreated, it has no limit
 	})
 	t.Run("a quota", func(t *testing.T) {
-		f := n.template(t, "quota", `{cpuPercentage: 10, updatePolicy: InPlace}`)
+		f := n.SizeTemplate(t, "quota", `{cpuPercentage: 10, updatePolicy: InPlace}`)
 		q := &corev1.ResourceQuota{}
 		q.Name, q.Namespace, q.Spec.Hard = "q", n.Namespace, testkit.ResourceList("requests.cpu=1")
-		must(t, n.Create(t.Context(), n.daemonSet("counted", f.Name, agent())))
+		must(t, n.Create(t.Context(), n.SizedDaemonSet("counted", f.Name, suite.Agent())))
 		n.becomes(t, "counted", map[string]string{"4": "a: cpu=400m | cpu=400m", "other": "a: cpu=200m | cpu=200m"})
 		must(t, n.Create(t.Context(), q))
 		eventually(t, "the quota counts", func() (bool, error) {
 			err := n.Get(t.Context(), client.ObjectKeyFromObject(q), q)
 			return len(q.Status.Used) > 0, err
 		})
-		n.edit(t, f, `{"spec":{"cpuPercentage":40}}`)
+		n.MergePatch(t, f, `{"spec":{"cpuPercentage":40}}`)
 		n.reports(t, f, "False Refused", 2, 2)
 		must(t, n.Delete(t.Context(), q))
 		n.reports(t, f, "True UpToDate", 2, 0) // tried again, later and later
@@ -194,7 +188,7 @@ func refusals(t *testing.T) (sum float64) {
 func TestResizeThatANodeCannotDo(t *testing.T) {
 	suite.NeedsResize(t)
 	n := newTenant(t)
-	n.node(t, "4", "cpu=4")
+	n.SizedNode(t, "4", "cpu=4")
 	for reason, says := range map[string]struct{ condition, message, event string }{
 		"Deferred":   {"False Deferred", "Node didn't have enough resource: cpu", "ResizeDeferred"},
 		"Infeasible": {"False Infeasible", "Node didn't have enough resource: cpu", "ResizeInfeasible"},
@@ -202,31 +196,31 @@ func TestResizeThatANodeCannotDo(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			app := strings.ToLower(reason)
-			f := n.template(t, app, `{cpuPercentage: 10, updatePolicy: InPlace}`)
-			d := n.daemonSet(app, f.Name, agent())
+			f := n.SizeTemplate(t, app, `{cpuPercentage: 10, updatePolicy: InPlace}`)
+			d := n.SizedDaemonSet(app, f.Name, suite.Agent())
 			d.Spec.Template.Annotations = map[string]string{"kwok.stowage.dev/resize": reason}
 			must(t, n.Create(t.Context(), d))
 			n.becomes(t, app, map[string]string{"4": "a: cpu=400m | cpu=400m"})
-			n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+			n.MergePatch(t, f, `{"spec":{"cpuPercentage":20}}`)
 			n.reports(t, f, says.condition, 1, 1)
 			if !strings.Contains(fmt.Sprint(f.Status.Conditions), says.message) {
 				t.Errorf("the status does not say why: %v", f.Status.Conditions)
 			}
 			eventually(t, "an event says why", func() (bool, error) {
-				return n.hasEvent(t, says.event, says.message), nil
+				return n.HasEvent(t, says.event, says.message), nil
 			})
 			pods, err := n.Pods(t.Context(), app)
 			must(t, err)
-			if out, _, _ := command(t, cluster, "explain", "pod", pods[0].Name, "-n", n.Namespace); !strings.Contains(out, says.message) {
+			if out, _, _ := suite.CLI(t, cluster, "explain", "pod", pods[0].Name, "-n", n.Namespace); !strings.Contains(out, says.message) {
 				t.Errorf("explain does not say why:\n%s", out)
 			}
 			// Another wish for it is granted after the back-off, and comes true when
 			// the node can.
-			n.edit(t, f, `{"spec":{"cpuPercentage":15}}`)
+			n.MergePatch(t, f, `{"spec":{"cpuPercentage":15}}`)
 			n.becomes(t, app, map[string]string{"4": "a: cpu=600m | cpu=600m"})
 			pods, err = n.Pods(t.Context(), app)
 			must(t, err)
-			n.edit(t, &pods[0], `{"metadata":{"annotations":{"kwok.stowage.dev/resize":null}}}`)
+			n.MergePatch(t, &pods[0], `{"metadata":{"annotations":{"kwok.stowage.dev/resize":null}}}`)
 			n.reports(t, f, "True UpToDate", 1, 0)
 		})
 	}
@@ -237,26 +231,26 @@ func TestResizeThatANodeCannotDo(t *testing.T) {
 func TestResizeOfOlderPods(t *testing.T) {
 	suite.NeedsResize(t)
 	n, off := newTenant(t), newTenant(t, stowage.ModeKey+"=Off")
-	n.node(t, "4", "cpu=4")
+	n.SizedNode(t, "4", "cpu=4")
 	name := n.Namespace + ".late"
-	d := n.daemonSet("agent", name, testkit.Pod("").Container("a", "cpu=30m", "").Container("b", "cpu=10m", ""))
+	d := n.SizedDaemonSet("agent", name, testkit.Pod("").Container("a", "cpu=30m", "").Container("b", "cpu=10m", ""))
 	must(t, n.Create(t.Context(), d))
 	other := d.DeepCopy()
 	other.ResourceVersion, other.Namespace = "", off.Namespace
 	must(t, off.Create(t.Context(), other))
 	before := "a: cpu=30m | \nb: cpu=10m | "
 	n.becomes(t, "agent", map[string]string{"4": before})
-	f := n.template(t, "late", `{cpuPercentage: 10, limits: None, updatePolicy: InPlace}`)
+	f := n.SizeTemplate(t, "late", `{cpuPercentage: 10, limits: None, updatePolicy: InPlace}`)
 	n.becomes(t, "agent", map[string]string{"4": "a: cpu=300m | \nb: cpu=100m | "})
 	n.reports(t, f, "True UpToDate", 1, 0)
-	n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+	n.MergePatch(t, f, `{"spec":{"cpuPercentage":20}}`)
 	n.becomes(t, "agent", map[string]string{"4": "a: cpu=600m | \nb: cpu=200m | "})
 	if f.Status.DaemonSets != 2 {
 		t.Errorf("%d DaemonSets use the template, want 2", f.Status.DaemonSets)
 	}
 	pods, err := off.Pods(t.Context(), "agent")
 	must(t, err)
-	if len(pods) != 1 || resourcesOf(&pods[0]) != before {
+	if len(pods) != 1 || suite.ResourcesOf(&pods[0]) != before {
 		t.Errorf("where Stowage is off, the pods are %v", pods)
 	}
 }
@@ -265,28 +259,19 @@ func TestResizeOfOlderPods(t *testing.T) {
 func TestResizeAfterTheLeadIsLost(t *testing.T) {
 	suite.NeedsResize(t)
 	n := newTenant(t)
-	n.node(t, "4", "cpu=4")
-	f := n.template(t, "share", `{cpuPercentage: 10, updatePolicy: InPlace}`)
-	must(t, n.Create(t.Context(), n.daemonSet("agent", f.Name, agent())))
+	n.SizedNode(t, "4", "cpu=4")
+	f := n.SizeTemplate(t, "share", `{cpuPercentage: 10, updatePolicy: InPlace}`)
+	must(t, n.Create(t.Context(), n.SizedDaemonSet("agent", f.Name, suite.Agent())))
 	n.becomes(t, "agent", map[string]string{"4": "a: cpu=400m | cpu=400m"})
 	for i, cpu := range []string{"800m", "1200m"} {
 		lease := &coordinationv1.Lease{}
 		lease.Namespace, lease.Name = "stowage-system", "stowage-leader"
 		must(t, n.Get(t.Context(), client.ObjectKeyFromObject(lease), lease))
-		n.edit(t, lease, fmt.Sprintf(`{"spec":{"holderIdentity":"thief-%d","leaseDurationSeconds":1,"renewTime":%q}}`, i, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")))
-		n.edit(t, f, fmt.Sprintf(`{"spec":{"cpuPercentage":%d}}`, 20+10*i))
+		n.MergePatch(t, lease, fmt.Sprintf(`{"spec":{"holderIdentity":"thief-%d","leaseDurationSeconds":1,"renewTime":%q}}`, i, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z07:00")))
+		n.MergePatch(t, f, fmt.Sprintf(`{"spec":{"cpuPercentage":%d}}`, 20+10*i))
 		n.becomes(t, "agent", map[string]string{"4": fmt.Sprintf("a: cpu=%s | cpu=%[1]s", cpu)})
 		n.reports(t, f, "True UpToDate", 1, 0)
 	}
-}
-
-// twoControllers has another process take over when the leader dies.
-func twoControllers(t *testing.T) {
-	t.Helper()
-	o := fleet
-	o.Controllers = 2
-	must(t, cluster.StartStowage(t.Context(), o))
-	restoreFleet(t)
 }
 
 // Whoever leads next follows a change that came while no replica led, of a template or of a node, with the pods that there
@@ -294,10 +279,10 @@ func twoControllers(t *testing.T) {
 func TestResizeByTheNextLeader(t *testing.T) {
 	suite.NeedsResize(t)
 	n := newTenant(t)
-	node := n.node(t, "4", "cpu=4")
-	n.node(t, "8", "cpu=8")
-	f := n.template(t, "share", `{cpuPercentage: 10, updatePolicy: InPlace}`)
-	must(t, n.Create(t.Context(), n.daemonSet("agent", f.Name, agent())))
+	node := n.SizedNode(t, "4", "cpu=4")
+	n.SizedNode(t, "8", "cpu=8")
+	f := n.SizeTemplate(t, "share", `{cpuPercentage: 10, updatePolicy: InPlace}`)
+	must(t, n.Create(t.Context(), n.SizedDaemonSet("agent", f.Name, suite.Agent())))
 	want := func(four, eight string) {
 		t.Helper()
 		n.becomes(t, "agent", map[string]string{"4": fmt.Sprintf("a: cpu=%s | cpu=%[1]s", four), "8": fmt.Sprintf("a: cpu=%s | cpu=%[1]s", eight)})
@@ -305,7 +290,7 @@ func TestResizeByTheNextLeader(t *testing.T) {
 	}
 	want("400m", "800m")
 	uids := n.podUIDs(t, "agent")
-	twoControllers(t)
+	suite.TwoControllers(t)
 
 	var leader *controlplane.Replica
 	eventually(t, "one replica leads", func() (bool, error) {
@@ -318,14 +303,14 @@ func TestResizeByTheNextLeader(t *testing.T) {
 		return leader != nil, nil
 	})
 	leader.Kill()
-	n.edit(t, f, `{"spec":{"cpuPercentage":20}}`)
+	n.MergePatch(t, f, `{"spec":{"cpuPercentage":20}}`)
 	n.allocate(t, node, "2")
 	want("400m", "1600m")
 
 	for _, r := range cluster.Processes() {
 		r.Kill()
 	}
-	n.edit(t, f, `{"spec":{"cpuPercentage":30}}`)
+	n.MergePatch(t, f, `{"spec":{"cpuPercentage":30}}`)
 	n.allocate(t, node, "4")
 	must(t, cluster.StartStowage(context.WithoutCancel(t.Context()), fleet))
 	want("1200m", "2400m")

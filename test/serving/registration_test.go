@@ -1,4 +1,4 @@
-package e2e
+package serving
 
 import (
 	"context"
@@ -14,13 +14,11 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -147,7 +145,7 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts:" + n.Namespace}},
 	}))
 	for i := range 4 {
-		c := n.account(t, fmt.Sprintf("flood-%d", i))
+		c := n.Account(t, fmt.Sprintf("flood-%d", i))
 		for range 250 {
 			floods.Go(func() {
 				for ctx.Err() == nil {
@@ -222,19 +220,6 @@ func (s *seenLevel) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// account makes a service account of the namespace and returns a client of its own.
-func (n *tenant) account(t *testing.T, name string) client.Client {
-	t.Helper()
-	must(t, cluster.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: name}}))
-	token, err := cluster.Clientset.CoreV1().ServiceAccounts(n.Namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(t, err)
-	cfg := rest.AnonymousClientConfig(cluster.Config)
-	cfg.BearerToken, cfg.QPS = token.Status.Token, -1
-	c, err := client.New(cfg, client.Options{Scheme: controlplane.Scheme})
-	must(t, err)
-	return c
-}
-
 // Some match conditions can only be evaluated by the API server. With one that asks the authorizer, the statuses of policies go on, and pods get
 // their seats. `stowage status` says what is not known.
 func TestConditionOfTheAuthorizer(t *testing.T) {
@@ -257,11 +242,11 @@ func TestConditionOfTheAuthorizer(t *testing.T) {
 	must(t, n.Create(t.Context(), d))
 	n.Ready(t, "web", 10)
 	n.InPools(t, "web", "od=2 spot=8")
-	eventuallyWithin(t, time.Minute, "the status of the policy is current", func() (bool, error) {
+	eventuallyWithin(t, 2*suite.WaitTimeout, "the status of the policy is current", func() (bool, error) {
 		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 		return p.Status.Workloads == 1 && p.Status.Pods == 10 && p.Status.Balanced == "1/1" && p.Status.NotReached == 0, err
 	})
-	if out, errs, exit := command(t, cluster, "status", "-n", n.Namespace); exit != 0 || !strings.Contains(errs, "who-may-create") || !strings.Contains(errs, "not known") {
+	if out, errs, exit := suite.CLI(t, cluster, "status", "-n", n.Namespace); exit != 0 || !strings.Contains(errs, "who-may-create") || !strings.Contains(errs, "not known") {
 		t.Errorf("status exits with %d, and says:\n%s%s", exit, out, errs)
 	}
 }

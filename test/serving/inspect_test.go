@@ -1,4 +1,4 @@
-package e2e
+package serving
 
 import (
 	"bytes"
@@ -24,21 +24,9 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/cli"
 	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
-
-// command runs a command line of ours against a cluster, and returns its exit status.
-func command(t *testing.T, c *controlplane.Cluster, args ...string) (out, errs string, exit int) {
-	t.Helper()
-	var stdout, stderr bytes.Buffer
-	exit = cli.Main(t.Context(), append(args, "--kubeconfig", c.Kubeconfig), cli.Streams{
-		In: strings.NewReader(""), Out: &stdout, Err: &stderr, LookupEnv: func(string) (string, bool) { return "", false },
-	})
-	if strings.Contains(stderr.String(), "goroutine ") {
-		t.Errorf("a stack trace: %s", &stderr)
-	}
-	return stdout.String(), stderr.String(), exit
-}
 
 // golden compares an output, without the names that differ each time, with a file.
 func (n *tenant) golden(t *testing.T, name, got string) {
@@ -51,14 +39,11 @@ func (n *tenant) golden(t *testing.T, name, got string) {
 	testkit.Golden(t, filepath.Join("testdata", name+".golden"), got)
 }
 
-// only leaves out what is of the whole cluster, where other tests are at work.
-var only = []string{"--sizing=false", "--peer-pods=false"}
-
 // led waits until a replica leads, as it does some seconds after the suite has begun.
 func (n *tenant) led(t *testing.T) {
 	t.Helper()
 	eventually(t, "a replica leads", func() (bool, error) {
-		out, _, _ := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
+		out, _, _ := suite.CLI(t, cluster, append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)...)
 		return strings.Contains(out, "leader "), nil
 	})
 }
@@ -67,7 +52,7 @@ func TestStatus(t *testing.T) {
 	n := newTenant(t)
 	status := func(t *testing.T, args ...string) (string, string, int) {
 		t.Helper()
-		return command(t, cluster, append(append([]string{"status", "-n", n.Namespace}, only...), args...)...)
+		return suite.CLI(t, cluster, append(append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...), args...)...)
 	}
 	n.led(t)
 	t.Run("nothing", func(t *testing.T) {
@@ -109,25 +94,25 @@ func TestStatus(t *testing.T) {
 			Target:       versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "nowhere"},
 			Distribution: []versprei.Pool{{NodeLabel: map[string]versprei.LabelValue{"type": "default"}, Weight: 1}},
 		}}))
-		must(t, lost.Create(t.Context(), lost.daemonSet("agent", lost.Namespace+".none", agent())))
-		vm := pod().Namespace(lost.Namespace).Container("a", "cpu=1", "cpu=1").Obj()
+		must(t, lost.Create(t.Context(), lost.SizedDaemonSet("agent", lost.Namespace+".none", suite.Agent())))
+		vm := suite.PeerPod().Namespace(lost.Namespace).Container("a", "cpu=1", "cpu=1").Obj()
 		vm.Name, vm.Spec.NodeSelector = "waits", map[string]string{"nowhere": "true"}
 		must(t, lost.Create(t.Context(), vm))
 		off := newTenant(t, stowage.ModeKey+"=Off")
-		past := pod().Namespace(off.Namespace).Container("a", "", "").Obj()
+		past := suite.PeerPod().Namespace(off.Namespace).Container("a", "", "").Obj()
 		past.Name = "past"
 		must(t, off.Create(t.Context(), past))
-		off.edit(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: off.Namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
+		off.MergePatch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: off.Namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
 		for namespace, parts := range map[string][]string{
 			lost.Namespace: {"PodDistributor/lost", "its target apps/v1 Deployment nowhere does not exist", "DaemonSet/agent", "which does not exist", "Pod/waits", "no node is as the node selector or affinity of the pod asks: "},
 			off.Namespace:  {"Pod/past", "RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed"},
 		} {
 			eventually(t, "each problem is named", func() (bool, error) {
-				out, _, exit := command(t, cluster, "status", "-n", namespace)
+				out, _, exit := suite.CLI(t, cluster, "status", "-n", namespace)
 				return exit == 3 && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(out, part) }), nil
 			})
 		}
-		if _, errs, exit := command(t, cluster, "status", "-n", "typo"); exit != 2 || !strings.Contains(errs, "namespace typo: there is no such namespace") {
+		if _, errs, exit := suite.CLI(t, cluster, "status", "-n", "typo"); exit != 2 || !strings.Contains(errs, "namespace typo: there is no such namespace") {
 			t.Errorf("exit status %d: %s", exit, errs)
 		}
 	})
@@ -139,7 +124,7 @@ func TestStatus(t *testing.T) {
 		silent := out.Deployment("silent", 2, annotated(documented))
 		silent.Spec.Template.Annotations = map[string]string{stowage.ModeKey: "Off"}
 		must(t, out.Create(t.Context(), silent))
-		stdout, errs, exit := command(t, cluster, append([]string{"status", "-n", out.Namespace, "--wait", "--timeout", "30s"}, only...)...)
+		stdout, errs, exit := suite.CLI(t, cluster, append([]string{"status", "-n", out.Namespace, "--wait", "--timeout", "30s"}, suite.SpreadOnly...)...)
 		for _, part := range []string{"its pods choose their nodes themselves, by node label nodesize", "left alone on purpose: " + stowage.ModeKey + " is Off"} {
 			if exit != 0 || !strings.Contains(stdout, part) {
 				t.Errorf("exit status %d; %q is missing in\n%s%s", exit, part, stdout, errs)
@@ -147,16 +132,16 @@ func TestStatus(t *testing.T) {
 		}
 	})
 	t.Run("templates and VMs", func(t *testing.T) {
-		node := n.node(t, "sized", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
-		template := n.template(t, "tenth", "cpuPercentage: 10")
-		must(t, n.Create(t.Context(), n.daemonSet("agent", template.Name, agent())))
-		vm := pod().Namespace(n.Namespace).Container("a", "cpu=1", "cpu=1").Obj()
+		node := n.SizedNode(t, "sized", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
+		template := n.SizeTemplate(t, "tenth", "cpuPercentage: 10")
+		must(t, n.Create(t.Context(), n.SizedDaemonSet("agent", template.Name, suite.Agent())))
+		vm := suite.PeerPod().Namespace(n.Namespace).Container("a", "cpu=1", "cpu=1").Obj()
 		vm.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name}
 		vm.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 		must(t, n.Create(t.Context(), vm))
 		row := regexp.MustCompile(regexp.QuoteMeta(template.Name) + ` +OnCreate +1 +1 +1 +0\n(.*\n)*` + regexp.QuoteMeta(node.Name) + ` +10 +1 +9\n`)
 		eventually(t, "status shows them", func() (bool, error) {
-			out, _, _ := command(t, cluster, "status", "-A")
+			out, _, _ := suite.CLI(t, cluster, "status", "-A")
 			return row.MatchString(out), nil
 		})
 	})
@@ -166,7 +151,7 @@ func TestExplain(t *testing.T) {
 	n := newTenant(t)
 	explain := func(t *testing.T, namespace, pod string, args ...string) (string, string, int) {
 		t.Helper()
-		return command(t, cluster, append([]string{"explain", "pod", pod, "-n", namespace, "--target-runtimeclass=kata-remote"}, args...)...)
+		return suite.CLI(t, cluster, append([]string{"explain", "pod", pod, "-n", namespace, "--target-runtimeclass=kata-remote"}, args...)...)
 	}
 	t.Run("a seat", func(t *testing.T) {
 		must(t, n.Create(t.Context(), n.Deployment("web", 4, annotated(documented))))
@@ -184,24 +169,24 @@ func TestExplain(t *testing.T) {
 		}
 	})
 	t.Run("a size", func(t *testing.T) {
-		n.node(t, "four", "cpu=4,memory=8Gi")
-		template := n.template(t, "tenth", "{cpuPercentage: 10, minCPU: 500m, excludeContainers: [proxy]}")
-		must(t, n.Create(t.Context(), n.daemonSet("agent", template.Name, agent().Container("proxy", "cpu=100m", ""))))
-		n.sized(t, "agent", 1)
+		n.SizedNode(t, "four", "cpu=4,memory=8Gi")
+		template := n.SizeTemplate(t, "tenth", "{cpuPercentage: 10, minCPU: 500m, excludeContainers: [proxy]}")
+		must(t, n.Create(t.Context(), n.SizedDaemonSet("agent", template.Name, suite.Agent().Container("proxy", "cpu=100m", ""))))
+		n.Sized(t, "agent", 1)
 		pods, err := n.Pods(t.Context(), "agent")
 		must(t, err)
 		out, errs, _ := explain(t, n.Namespace, pods[0].Name)
 		n.golden(t, "explain-size", strings.ReplaceAll(out+errs, pods[0].Name, "agent-HASH"))
 	})
 	t.Run("a peer pod", func(t *testing.T) {
-		p := n.create(t, pod().Container("a", "cpu=500m", "cpu=1500m,memory=1Gi").Container("b", "", ""))
+		p := n.CreatePod(t, suite.PeerPod().Container("a", "cpu=500m", "cpu=1500m,memory=1Gi").Container("b", "", ""))
 		out, errs, _ := explain(t, n.Namespace, p.Name)
 		n.golden(t, "explain-vm", out+errs)
 	})
 	t.Run("what was left alone", func(t *testing.T) {
 		off := newTenant(t, stowage.ModeKey+"=Off")
-		p := n.create(t, testkit.Pod("plain").Container("a", "", ""))
-		q := off.create(t, pod().Container("a", "cpu=1", "cpu=1"))
+		p := n.CreatePod(t, testkit.Pod("plain").Container("a", "", ""))
+		q := off.CreatePod(t, suite.PeerPod().Container("a", "cpu=1", "cpu=1"))
 		half := n.Deployment("web-half", 1, map[string]string{stowage.SpreadStrategyAnnotation: documented})
 		must(t, n.Create(t.Context(), half))
 		var halves []corev1.Pod
@@ -227,17 +212,17 @@ func TestExplain(t *testing.T) {
 		}
 	})
 	t.Run("a workload", func(t *testing.T) {
-		out, errs, exit := command(t, cluster, "explain", "deployment/web", "-n", n.Namespace)
+		out, errs, exit := suite.CLI(t, cluster, "explain", "deployment/web", "-n", n.Namespace)
 		if exit != 0 || !strings.Contains(out, "Deployment "+n.Namespace+"/web\n") || !strings.Contains(out, "1 pod: Pod "+n.Namespace+"/web-") {
 			t.Errorf("exit status %d:\n%s%s", exit, out, errs)
 		}
-		if _, errs, exit := command(t, cluster, "explain", "sts", "web", "-n", n.Namespace); exit != 2 || !strings.Contains(errs, "not found") {
+		if _, errs, exit := suite.CLI(t, cluster, "explain", "sts", "web", "-n", n.Namespace); exit != 2 || !strings.Contains(errs, "not found") {
 			t.Errorf("a StatefulSet that does not exist: exit status %d: %s", exit, errs)
 		}
 	})
 	t.Run("a node", func(t *testing.T) {
-		node := n.node(t, "five", "cpu=4,memory=8Gi")
-		out, errs, exit := command(t, cluster, "explain", "node", node.Name)
+		node := n.SizedNode(t, "five", "cpu=4,memory=8Gi")
+		out, errs, exit := suite.CLI(t, cluster, "explain", "node", node.Name)
 		if exit != 0 || !strings.Contains(out, "Node "+node.Name) || !strings.Contains(out, "and its pods request 0") {
 			t.Errorf("exit status %d:\n%s%s", exit, out, errs)
 		}
@@ -271,7 +256,7 @@ func TestInspectPermissions(t *testing.T) {
 	pods, err := n.Pods(t.Context(), "web")
 	must(t, err)
 	for _, args := range [][]string{{"status", "-A"}, {"status", "-n", n.Namespace}, {"explain", "pod", pods[0].Name, "-n", n.Namespace}, {"impact"}, {"impact", "-n", n.Namespace}} {
-		out, errs, exit := command(t, cluster, append(args, "--as", "nobody")...)
+		out, errs, exit := suite.CLI(t, cluster, append(args, "--as", "nobody")...)
 		if exit != 1 || out != "" || !strings.Contains(errs, "is forbidden") || !strings.Contains(errs, "ask for the ClusterRoles") {
 			t.Errorf("%v: exit status %d: %s%s", args, exit, out, errs)
 		}
@@ -283,14 +268,14 @@ func TestInspectPermissions(t *testing.T) {
 	}))
 	viewer := []string{"-n", n.Namespace, "--as", "viewer-" + n.Namespace}
 	eventually(t, "a viewer of the namespace sees its workloads", func() (bool, error) {
-		out, errs, exit := command(t, cluster, append([]string{"status"}, viewer...)...)
+		out, errs, exit := suite.CLI(t, cluster, append([]string{"status"}, viewer...)...)
 		return exit == 0 && strings.Contains(out, "Deployment/web") && strings.Contains(errs, "Warning: what you may not read is left out: "), nil
 	})
-	out, errs, exit := command(t, cluster, append([]string{"explain", "pod/" + pods[0].Name}, viewer...)...)
+	out, errs, exit := suite.CLI(t, cluster, append([]string{"explain", "pod/" + pods[0].Name}, viewer...)...)
 	if exit != 0 || !strings.Contains(out, "The seat was claimed in the ledger") {
 		t.Errorf("exit status %d: %s%s", exit, out, errs)
 	}
-	out, errs, exit = command(t, cluster, append([]string{"impact", "--replicas", "deployment/web=4", "-o", "json"}, viewer...)...)
+	out, errs, exit = suite.CLI(t, cluster, append([]string{"impact", "--replicas", "deployment/web=4", "-o", "json"}, viewer...)...)
 	if exit != 3 || !strings.Contains(out, `"replicas": 4`) || !strings.Contains(out, "the pods of other namespaces (so the room on nodes is not known)") ||
 		!strings.Contains(out, "you may not read nodes") || !strings.Contains(out, `"waiting": 0`) {
 		t.Errorf("exit status %d: %s%s", exit, out, errs)
@@ -302,7 +287,7 @@ func TestInspectPermissions(t *testing.T) {
 	must(t, n.Create(t.Context(), inspects))
 	t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), inspects) })
 	eventually(t, "the roles view and stowage-inspect are enough", func() (bool, error) {
-		_, errs, exit := command(t, cluster, append([]string{"impact", "--replicas", "deployment/web=4"}, viewer...)...)
+		_, errs, exit := suite.CLI(t, cluster, append([]string{"impact", "--replicas", "deployment/web=4"}, viewer...)...)
 		return exit == 3 && errs == "", nil
 	})
 }
@@ -312,17 +297,17 @@ func TestInspectEmptyCluster(t *testing.T) {
 	empty, err := controlplane.Start(t.Context(), controlplane.Config{Root: repo, Dir: t.TempDir()})
 	must(t, err)
 	t.Cleanup(empty.Stop)
-	out, errs, exit := command(t, empty, "status", "-A")
+	out, errs, exit := suite.CLI(t, empty, "status", "-A")
 	if want := "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n"; exit != 0 || out != want || errs != "" {
 		t.Errorf("exit status %d: %q %q", exit, out, errs)
 	}
-	out, errs, exit = command(t, empty, "impact", "-f", filepath.Join(repo, "config", "samples"))
+	out, errs, exit = suite.CLI(t, empty, "impact", "-f", filepath.Join(repo, "config", "samples"))
 	if exit != 3 || !strings.Contains(out, "Deployment default/") || !strings.Contains(errs, "Stowage is not installed here") {
 		t.Errorf("impact before the installation: exit status %d: %s%s", exit, out, errs)
 	}
 	pod := testkit.Pod("plain").Namespace("default").Container("a", "", "").Obj()
 	must(t, client.IgnoreAlreadyExists(empty.Client.Create(t.Context(), pod)))
-	out, errs, exit = command(t, empty, "explain", "pod", "plain")
+	out, errs, exit = suite.CLI(t, empty, "explain", "pod", "plain")
 	if exit != 0 || !strings.Contains(out, `there is no MutatingWebhookConfiguration "stowage"`) {
 		t.Errorf("exit status %d: %q %q", exit, out, errs)
 	}

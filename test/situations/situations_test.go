@@ -1,4 +1,4 @@
-package e2e
+package situations
 
 import (
 	"cmp"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -133,7 +132,7 @@ func TestSituations(t *testing.T) {
 			})
 			n.Ready(t, "web", 2)
 			t.Cleanup(func() { n.release(t, "web") })
-			n.edit(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}}, `{"spec":{"template":{"metadata":{"annotations":{"a":"b"},"finalizers":null}}}}`)
+			n.MergePatch(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}}, `{"spec":{"template":{"metadata":{"annotations":{"a":"b"},"finalizers":null}}}}`)
 		}, want: []string{"waits for the end of a pod whose grace period is over: it is held by the finalizer example.com/backup (2 pods, such as web-", "→ find out what is to remove the finalizer"}},
 		"no node has the labels of a pool": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("nowhere=yes,weight=1"))))
@@ -238,10 +237,10 @@ func TestSituations(t *testing.T) {
 			})))
 		}, want: []string{fine, "3 pod(s) have no seat, because every pool has its maximum"}},
 		"a peer pod waits for a VM": {make: func(t *testing.T, n *tenant) {
-			n.node(t, "ten", "cpu=4,memory=8Gi")
+			n.SizedNode(t, "ten", "cpu=4,memory=8Gi")
 			for i := range 11 { // one more than a node has VMs
 				pod := testkit.Pod(fmt.Sprint("vm-", i)).Namespace(n.Namespace).RuntimeClass("kata-remote").Container("a", "cpu=1", "").Obj()
-				pod.Spec.NodeSelector, pod.Spec.Tolerations = map[string]string{sizingLabel: n.Namespace}, []corev1.Toleration{{Key: sizingLabel, Operator: corev1.TolerationOpExists}}
+				pod.Spec.NodeSelector, pod.Spec.Tolerations = map[string]string{suite.SizingLabel: n.Namespace}, []corev1.Toleration{{Key: suite.SizingLabel, Operator: corev1.TolerationOpExists}}
 				must(t, n.Create(t.Context(), pod))
 			}
 		}, args: []string{"--peer-pods"}, want: []string{": no free VM: ", "→ raise PEERPODS_LIMIT_PER_NODE in ConfigMap "}},
@@ -258,20 +257,20 @@ func TestSituations(t *testing.T) {
 			})
 			pod := testkit.Pod("vm").Namespace(n.Namespace).RuntimeClass("kata-remote").Container("a", "cpu=1", "").Obj()
 			must(t, n.Create(t.Context(), pod))
-			n.edit(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
+			n.MergePatch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}, `{"metadata":{"labels":{"`+stowage.ModeKey+`":null}}}`)
 		}, args: []string{"--peer-pods"}, want: []string{"Pod/vm: RuntimeClass kata-remote without kata.peerpods.io/vm: the webhook was bypassed", "→ delete the pod and create it again"}},
 		"a size that finds no room": {make: func(t *testing.T, n *tenant) {
-			n.node(t, "small", "cpu=1,memory=1Gi")
-			name := n.template(t, "most", "{cpuPercentage: 60}").Name
-			must(t, n.Create(t.Context(), n.daemonSet("first", name, agent())))
+			n.SizedNode(t, "small", "cpu=1,memory=1Gi")
+			name := n.SizeTemplate(t, "most", "{cpuPercentage: 60}").Name
+			must(t, n.Create(t.Context(), n.SizedDaemonSet("first", name, suite.Agent())))
 			n.Ready(t, "first", 1)
-			must(t, n.Create(t.Context(), n.daemonSet("agent", name, agent())))
+			must(t, n.Create(t.Context(), n.SizedDaemonSet("agent", name, suite.Agent())))
 		}, args: []string{"ds/agent"}, want: []string{"DaemonSet/agent: no room for the size: ", "→ lower the percentages or minimums of FlexDaemonsetTemplate "}},
 		"a DaemonSet by its name": {make: func(t *testing.T, n *tenant) {
-			n.node(t, "a", "cpu=4,memory=8Gi")
-			name := n.template(t, "tenth", "{cpuPercentage: 10}").Name
-			must(t, n.Create(t.Context(), n.daemonSet("agent", name, agent())))
-			n.sized(t, "agent", 1)
+			n.SizedNode(t, "a", "cpu=4,memory=8Gi")
+			name := n.SizeTemplate(t, "tenth", "{cpuPercentage: 10}").Name
+			must(t, n.Create(t.Context(), n.SizedDaemonSet("agent", name, suite.Agent())))
+			n.Sized(t, "agent", 1)
 		}, args: []string{"ds/agent"}, want: []string{fine}},
 		"the problems of pods, by their Deployment": {make: func(t *testing.T, n *tenant) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 2, annotated("nowhere=yes,weight=1"))))
@@ -316,7 +315,7 @@ const fine = "Everything is as it should be."
 func (tc situation) run(t *testing.T) {
 	n := newTenant(t, tc.labels...)
 	tc.make(t, n)
-	args := append([]string{"status", "-n", n.Namespace}, only...)
+	args := append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)
 	if len(tc.args) > 0 && strings.HasPrefix(tc.args[0], "ds/") {
 		args = args[:3]
 	}
@@ -328,8 +327,8 @@ func (tc situation) run(t *testing.T) {
 	t.Cleanup(func() { t.Log(last) })
 	says := func(what string, exit int, parts []string, args ...string) {
 		t.Helper()
-		suite.EventuallyWithin(t, 2*time.Minute, what, func() (bool, error) {
-			out, errs, status := command(t, cluster, args...)
+		suite.EventuallyEvery(t, suite.ViewInterval, 2*suite.WaitTimeout, what, func() (bool, error) {
+			out, errs, status := suite.CLI(t, cluster, args...)
 			last = fmt.Sprintf("%v: exit status %d\n%s%s", args, status, out, errs)
 			if strings.Contains(out, "no replica answered") {
 				return false, fmt.Errorf("the replicas answered:\n%s", out)
@@ -349,7 +348,7 @@ func (tc situation) run(t *testing.T) {
 		says("status says so", want, tc.want, append(args, tc.args...)...)
 	}
 	if len(tc.explain) > 0 {
-		says("explain says so", 0, tc.explain[1:], append(append([]string{"explain", tc.explain[0], "-n", n.Namespace}, only...), tc.args...)...)
+		says("explain says so", 0, tc.explain[1:], append(append([]string{"explain", tc.explain[0], "-n", n.Namespace}, suite.SpreadOnly...), tc.args...)...)
 	}
 	if tc.condition != "" {
 		eventually(t, "the condition has the reason "+tc.condition, func() (bool, error) {
@@ -366,31 +365,6 @@ func (tc situation) run(t *testing.T) {
 			return slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == tc.event }), err
 		})
 	}
-}
-
-// While no replica answers, status says so, and no longer. A registration that leaves out a
-// namespace is told, too.
-func TestStatusWithoutAnswer(t *testing.T) {
-	n := newTenant(t)
-	says := func(what string, want bool, part string) {
-		t.Helper()
-		eventually(t, what, func() (bool, error) {
-			out, _, _ := command(t, cluster, append([]string{"status", "-n", n.Namespace}, only...)...)
-			return strings.Contains(out, part) == want, nil
-		})
-	}
-	must(t, n.Create(t.Context(), n.Deployment("web", 1, annotated(documented))))
-	n.Ready(t, "web", 1)
-	restore := patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) { h.ClientConfig.URL = new("https://localhost:1/") })
-	says("no replica answers", true, "MutatingWebhookConfiguration/stowage: the API server is to call https://localhost:1/, where no replica answered")
-	restore()
-	says("a replica answers again", false, "no replica answered") // and nobody needs to create a pod for that
-	restore = patchRegistration(t, func(h *admissionregistrationv1.MutatingWebhook) {
-		h.NamespaceSelector = metav1.AddLabelToSelector(h.NamespaceSelector.DeepCopy(), "no", "namespace")
-	})
-	says("the registration leaves the pods out", true, "has a strategy, and the webhook's registration leaves its pods out")
-	restore()
-	says("it does no longer", false, "leaves its pods out")
 }
 
 // The conditions say that a workload is left alone on purpose.

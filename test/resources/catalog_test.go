@@ -1,4 +1,4 @@
-package e2e
+package resources
 
 import (
 	"context"
@@ -79,7 +79,7 @@ func TestVMTypes(t *testing.T) {
 		"nothing":                      {pod: typed("").Container("a", "", "")},
 		"the user's own":               {pod: typed("").Container("a", "", "cpu=1").Annotation(stowage.MachineTypeAnnotation, "mine"), want: "mine", warning: "does not have"},
 		"the user's own vCPUs":         {pod: typed("").Container("a", "", "cpu=1,memory=1Gi").Annotation(stowage.DefaultVCPUsAnnotation, "4"), want: "large"},
-		"a class that has no catalog":  {pod: pod().Container("a", "", "cpu=1")},
+		"a class that has no catalog":  {pod: suite.PeerPod().Container("a", "", "cpu=1")},
 		"its size beside another user": {pod: typed("").Container("a", "", "cpu=1,memory=1Gi").Container("b", "cpu=1,memory=3Gi", ""), want: "small"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestVMTypes(t *testing.T) {
 		t.Errorf("the container reads %q CPUs, want 2 of type zonal", got)
 	}
 	// What people see of a pod with a type.
-	shown := n.create(t, typed("shown").Container("a", "", "cpu=2,memory=6Gi"))
-	out, _, _ := command(t, cluster, "explain", "pod", shown.Name, "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass)
+	shown := n.CreatePod(t, typed("shown").Container("a", "", "cpu=2,memory=6Gi"))
+	out, _, _ := suite.CLI(t, cluster, "explain", "pod", shown.Name, "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass)
 	for _, want := range []string{
 		"Its type is zonal, at 0.12 an hour.",
 		"these fit 2 CPU, 6Gi of memory, the cheapest first: zonal (2 vCPUs, 8Gi, 0.12 an hour), memory (2 vCPUs, 16Gi, 0.15 an hour), large (8 vCPUs, 16Gi, 0.4 an hour), gpu (8 vCPUs, 32Gi, 1 GPU, 3 an hour), and 1 more.",
@@ -118,7 +118,7 @@ func TestVMTypes(t *testing.T) {
 		}
 	}
 	eventually(t, "status counts the VM", func() (bool, error) {
-		out, _, _ = command(t, cluster, "status", "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass)
+		out, _, _ = suite.CLI(t, cluster, "status", "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass)
 		return strings.Contains(out, n.Namespace+"  zonal  1    2      8Gi     0.12"), nil
 	})
 	eventually(t, "the catalog holds", func() (bool, error) {
@@ -207,7 +207,7 @@ func TestVMTypeCloses(t *testing.T) {
 				t.Logf("%s has %v", app, got)
 			}
 		}()
-		suite.EventuallyWithin(t, 2*time.Minute, fmt.Sprintf("%s has %v", app, want), func() (bool, error) {
+		suite.EventuallyWithin(t, 2*suite.WaitTimeout, fmt.Sprintf("%s has %v", app, want), func() (bool, error) {
 			var err error
 			got, err = typesOf(n, app)
 			return maps.Equal(got, want), err
@@ -231,7 +231,7 @@ func TestVMTypeCloses(t *testing.T) {
 	must(t, n.Get(t.Context(), client.ObjectKeyFromObject(bare), bare))
 	must(t, n.Delete(t.Context(), ignoring, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	must(t, cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o))
-	if out, _, _ := command(t, cluster, "status", "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass); !strings.Contains(out, "no VM of type cheap can be made for namespace "+n.Namespace) {
+	if out, _, _ := suite.CLI(t, cluster, "status", "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass); !strings.Contains(out, "no VM of type cheap can be made for namespace "+n.Namespace) {
 		t.Errorf("status does not say that the type is closed:\n%s", out)
 	}
 	if len(o.Status.Closed) != 1 || o.Status.Closed[0].Type != "cheap" || o.Status.Closed[0].Namespace != n.Namespace {
@@ -269,7 +269,7 @@ func TestVMTypeCloses(t *testing.T) {
 
 	// VMs can be made again: a new pod finds out, and the next ones follow.
 	a.Refuse("cheap", false)
-	suite.EventuallyWithin(t, 2*time.Minute, "the type is open", func() (bool, error) {
+	suite.EventuallyWithin(t, 2*suite.WaitTimeout, "the type is open", func() (bool, error) {
 		err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o)
 		return len(o.Status.Closed) == 0, err
 	})
@@ -290,7 +290,7 @@ func typedTemplate(a *suite.Adaptor, app string) corev1.PodTemplateSpec {
 func TestCopiedVMType(t *testing.T) {
 	n := newTenant(t)
 	catalogOf(t, n, vmType("small", 2, "4Gi", "0.1"), vmType("large", 8, "16Gi", "0.4"))
-	first := n.create(t, typed("first").Container("a", "", "cpu=4"))
+	first := n.CreatePod(t, typed("first").Container("a", "", "cpu=4"))
 	if got := first.Annotations[stowage.MachineTypeAnnotation]; got != "large" {
 		t.Fatalf("the pod has type %q", got)
 	}

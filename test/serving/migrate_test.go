@@ -1,4 +1,4 @@
-package e2e
+package serving
 
 import (
 	"fmt"
@@ -16,6 +16,7 @@ import (
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -83,21 +84,21 @@ func TestWithPredecessor(t *testing.T) {
 				label := "predecessor-" + webhook
 				must(t, cluster.Client.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}},
 					client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"yes"}}}`, label))))
-				startWebhook(t, webhook, map[string]string{label: "yes"}, change)
+				suite.StartWebhook(t, webhook, map[string]string{label: "yes"}, change)
 				eventually(t, "the predecessor is called", func() (bool, error) {
 					p := testkit.Pod("probe").Namespace(n.Namespace).RuntimeClass("kata-remote").Container("c", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi").Obj()
 					p.Annotations = map[string]string{stowage.ModeKey: "Off"} // us it leaves out
 					before := p.DeepCopy()
 					err := n.Create(t.Context(), p, client.DryRunAll)
-					return p.Spec.NodeSelector != nil || resourcesOf(p) != resourcesOf(before), err
+					return p.Spec.NodeSelector != nil || suite.ResourcesOf(p) != suite.ResourcesOf(before), err
 				})
 				got := create()
 				switch name {
 				case "peer-pods", "flexdaemonsets":
-					if diff := cmp.Diff(sizing(alone), sizing(got)); diff != "" {
+					if diff := cmp.Diff(suite.VMSize(alone), suite.VMSize(got)); diff != "" {
 						t.Errorf("the VM (-alone +both):\n%s", diff)
 					}
-					if diff := cmp.Diff(resourcesOf(alone), resourcesOf(got)); diff != "" {
+					if diff := cmp.Diff(suite.ResourcesOf(alone), suite.ResourcesOf(got)); diff != "" {
 						t.Errorf("resources (-alone +both):\n%s", diff)
 					}
 				default:
@@ -130,11 +131,11 @@ func TestWithPredecessor(t *testing.T) {
 func predecessorPods(t *testing.T, n *tenant) map[string]func() func() *corev1.Pod {
 	distributed := func(pools ...versprei.Pool) func() func() *corev1.Pod {
 		return func() func() *corev1.Pod {
-			rs := n.bareReplicaSet(t, "versprei", 0, nil)
-			n.distributor(t, "versprei", "versprei", func(s *versprei.PodDistributorSpec) {
+			rs := n.BareReplicaSet(t, "versprei", 0, nil)
+			n.Distributor(t, "versprei", "versprei", func(s *versprei.PodDistributorSpec) {
 				s.Target.Kind, s.Distribution = "ReplicaSet", pools
 			})
-			create := func() *corev1.Pod { return n.try(t, rs, replicaSetKind, nil, client.DryRunAll) }
+			create := func() *corev1.Pod { return n.TryPod(t, rs, suite.ReplicaSetKind, nil, client.DryRunAll) }
 			eventually(t, "the replicas know the PodDistributor", func() (bool, error) {
 				for range 8 { // each of the replicas, most likely
 					if create().Labels[stowage.SeatLabel] == "" {
@@ -149,12 +150,12 @@ func predecessorPods(t *testing.T, n *tenant) map[string]func() func() *corev1.P
 	return map[string]func() func() *corev1.Pod{
 		"peer-pods": func() func() *corev1.Pod {
 			return func() *corev1.Pod {
-				return n.create(t, pod().Container("a", "cpu=1,memory=1Gi", "cpu=2,memory=2Gi").Container("b", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"), client.DryRunAll)
+				return n.CreatePod(t, suite.PeerPod().Container("a", "cpu=1,memory=1Gi", "cpu=2,memory=2Gi").Container("b", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"), client.DryRunAll)
 			}
 		},
 		"strategy": func() func() *corev1.Pod {
-			rs := n.bareReplicaSet(t, "strategy", 0, annotated("nodesize=spot4vcpu16gb,weight=1"))
-			return func() *corev1.Pod { return n.try(t, rs, replicaSetKind, nil, client.DryRunAll) }
+			rs := n.BareReplicaSet(t, "strategy", 0, annotated("nodesize=spot4vcpu16gb,weight=1"))
+			return func() *corev1.Pod { return n.TryPod(t, rs, suite.ReplicaSetKind, nil, client.DryRunAll) }
 		},
 		// Of two labels, the predecessor knows one.
 		"versprei": distributed(versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"type": "spot", "nodesize": "spot4vcpu16gb"}, Weight: 1}),
@@ -163,11 +164,11 @@ func predecessorPods(t *testing.T, n *tenant) map[string]func() func() *corev1.P
 			versprei.Pool{NodeLabel: map[string]versprei.LabelValue{"type": "spot", "nodesize": "spot8vcpu32gb"}},
 		),
 		"flexdaemonsets": func() func() *corev1.Pod {
-			n.template(t, "share", "{cpuPercentage: 10, memoryPercentage: 10}")
+			n.SizeTemplate(t, "share", "{cpuPercentage: 10, memoryPercentage: 10}")
 			create := func() (*corev1.Pod, error) {
 				p := testkit.Pod("daemon").Namespace(n.Namespace).Annotation(flexdaemonsets.TemplateAnnotation, n.Namespace+".share").Container("a", "", "").Container("b", "", "").Obj()
 				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "daemons", UID: "5f0c52f6-8f8b-4c44-9f33-0a30e1c7a001", Controller: new(true)}}
-				p.Spec.Affinity = pinnedTo("od4-1")
+				p.Spec.Affinity = suite.PinnedTo("od4-1")
 				return p, n.Create(t.Context(), p, client.DryRunAll)
 			}
 			eventually(t, "the template is known", func() (bool, error) {

@@ -1,4 +1,4 @@
-package e2e
+package resources
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/suite"
 )
 
 // vms waits until a node says that it has this many VMs, in capacity and in allocatable;
@@ -85,13 +86,13 @@ func TestPeerPodCapacity(t *testing.T) {
 		_ = cluster.Client.Delete(context.Background(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: controlplane.StowageNamespace, Name: "peer-pods-cm"}})
 	})
 	limit := func(text string) map[string]string { return map[string]string{stowage.PeerPodsLimitKey: text} }
-	node := n.node(t, "a", "cpu=4")
+	node := n.SizedNode(t, "a", "cpu=4")
 	n.vms(t, node, "10")
 
 	t.Run("the ConfigMap", func(t *testing.T) {
 		n.peerPodsConfig(t, limit("7"))
 		n.vms(t, node, "7")
-		n.vms(t, n.node(t, "later", "cpu=4"), "7")
+		n.vms(t, n.SizedNode(t, "later", "cpu=4"), "7")
 		n.peerPodsConfig(t, limit(" 12\n"))
 		n.vms(t, node, "12")
 	})
@@ -106,7 +107,7 @@ func TestPeerPodCapacity(t *testing.T) {
 				}
 				return sum == 1, nil
 			})
-			n.vms(t, n.node(t, fmt.Sprintf("while-%d", i), "cpu=4"), "12")
+			n.vms(t, n.SizedNode(t, fmt.Sprintf("while-%d", i), "cpu=4"), "12")
 			n.vms(t, node, "12")
 		})
 	}
@@ -119,13 +120,13 @@ func TestPeerPodCapacity(t *testing.T) {
 		n.vms(t, node, "10")
 	})
 	t.Run("an annotation on the node", func(t *testing.T) {
-		n.edit(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"2"}}}`)
+		n.MergePatch(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"2"}}}`)
 		n.vms(t, node, "2")
-		n.edit(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"many"}}}`)
+		n.MergePatch(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"many"}}}`)
 		n.vms(t, node, "10")
-		n.edit(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"0"}}}`)
+		n.MergePatch(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"0"}}}`)
 		n.vms(t, node, "")
-		n.edit(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":null}}}`)
+		n.MergePatch(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":null}}}`)
 		n.vms(t, node, "10")
 	})
 	t.Run("a kubelet that starts", func(t *testing.T) {
@@ -140,11 +141,11 @@ func TestPeerPodCapacity(t *testing.T) {
 		eventAbout(t, "default", node.Name, stowage.EventCapacityContested)
 	})
 	t.Run("more VMs than a new limit", func(t *testing.T) {
-		busy := n.node(t, "busy", "cpu=4,memory=8Gi")
+		busy := n.SizedNode(t, "busy", "cpu=4,memory=8Gi")
 		n.vms(t, busy, "10")
 		var pods []*corev1.Pod
 		for i := range 3 {
-			p := pod().Namespace(n.Namespace).Container("a", "cpu=1", "cpu=1").Obj()
+			p := suite.PeerPod().Namespace(n.Namespace).Container("a", "cpu=1", "cpu=1").Obj()
 			p.Name = fmt.Sprintf("vm-%d", i)
 			p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: busy.Name}
 			p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
@@ -152,7 +153,7 @@ func TestPeerPodCapacity(t *testing.T) {
 			pods = append(pods, p)
 		}
 		uses(t, busy, 10, 3)
-		n.edit(t, busy, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"1"}}}`)
+		n.MergePatch(t, busy, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"1"}}}`)
 		n.vms(t, busy, "1")
 		eventAbout(t, "default", busy.Name, stowage.EventOverCapacity)
 		uses(t, busy, 1, 3)
@@ -166,23 +167,23 @@ func TestPeerPodCapacity(t *testing.T) {
 		uses(t, busy, 0, 0)
 	})
 	t.Run("a node that stops matching", func(t *testing.T) {
-		n.edit(t, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
+		n.MergePatch(t, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
 		n.vms(t, node, "")
-		n.edit(t, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":null}}}`)
+		n.MergePatch(t, node, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":null}}}`)
 		n.vms(t, node, "10")
 	})
 	t.Run("an amount of another client's", func(t *testing.T) {
-		foreign := n.node(t, "foreign", "cpu=4,kata.peerpods.io/vm=3")
+		foreign := n.SizedNode(t, "foreign", "cpu=4,kata.peerpods.io/vm=3")
 		eventAbout(t, "default", foreign.Name, stowage.EventForeignCapacity)
 		must(t, n.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 		if q := foreign.Status.Allocatable[stowage.DefaultVMResource]; q.Value() != 3 {
 			t.Errorf("it has %s VMs", q.String())
 		}
-		n.edit(t, foreign, `{"metadata":{"annotations":{"stowage.dev/peerpods-capacity":"take it"}}}`) // handed over
+		n.MergePatch(t, foreign, `{"metadata":{"annotations":{"stowage.dev/peerpods-capacity":"take it"}}}`) // handed over
 		n.vms(t, foreign, "10")
 	})
 	t.Run("the leader dies", func(t *testing.T) {
-		twoControllers(t)
+		suite.TwoControllers(t)
 		cluster.Controllers()[0].Kill()
 		n.peerPodsConfig(t, limit("6"))
 		n.vms(t, node, "6")
@@ -193,11 +194,11 @@ func TestPeerPodCapacity(t *testing.T) {
 		must(t, cluster.StartStowage(t.Context(), fleet))
 		// Nobody remembers the last good value but the nodes.
 		n.vms(t, node, "6")
-		waiting := n.node(t, "waiting", "cpu=4") // no default where there was a limit
-		n.edit(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"5"}}}`)
+		waiting := n.SizedNode(t, "waiting", "cpu=4") // no default where there was a limit
+		n.MergePatch(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":"5"}}}`)
 		n.vms(t, node, "5")
 		n.vms(t, waiting, "")
-		n.edit(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":null}}}`)
+		n.MergePatch(t, node, `{"metadata":{"annotations":{"stowage.dev/peerpods-limit":null}}}`)
 		n.peerPodsConfig(t, limit("4"))
 		n.vms(t, node, "4")
 		n.vms(t, waiting, "4")

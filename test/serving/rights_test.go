@@ -1,4 +1,4 @@
-package e2e
+package serving
 
 import (
 	"bytes"
@@ -50,12 +50,12 @@ func judged(t *testing.T, err error, allowed bool) {
 func TestRights(t *testing.T) {
 	t.Parallel()
 	n, own, webhook := newTenant(t), asStowage(t, "stowage-controllers"), asStowage(t, "stowage")
-	pod := n.create(t, testkit.Pod("plain").Label("app", "web").Annotation("of", "another").Container("c", "cpu=10m", ""))
+	pod := n.CreatePod(t, testkit.Pod("plain").Label("app", "web").Annotation("of", "another").Container("c", "cpu=10m", ""))
 	crowded := testkit.Pod("crowded").Container("c", "", "")
 	for i := range 1001 {
 		crowded.Annotation(fmt.Sprint("n", i), "")
 	}
-	many := n.create(t, crowded)
+	many := n.CreatePod(t, crowded)
 	held := testkit.Pod("held").Label("app", "web").Container("c", "cpu=10m", "").Obj()
 	held.Namespace, held.Spec.SchedulingGates = n.Namespace, []corev1.PodSchedulingGate{{Name: "example.com/other"}} // the leader leaves it
 	must(t, n.Create(t.Context(), held))
