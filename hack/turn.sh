@@ -12,7 +12,7 @@ if [ "$(git rev-parse --is-shallow-repository)" = true ]; then # the commits are
 	count=$(($(git log -1 --format=%ct) / 60))
 fi
 suites=(
-	test-shortages test-fleet test-karpenter test-domains test-outage test-impact compare test-node
+	test-bursts test-shortages test-fleet test-karpenter test-domains test-outage test-impact compare test-node
 	"test-versions VERSIONS=PICKED" "soak MINUTES=12 AGAIN=1" "churn MINUTES=10" "test-liveness SEEDS=10"
 )
 number=${#suites[@]}

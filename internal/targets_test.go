@@ -15,7 +15,7 @@ import (
 func TestTargetsBuildFirst(t *testing.T) {
 	const program, image = "./cmd/stowage", "cd hack/release && go build"
 	for target, first := range map[string][]string{
-		"test-cluster": {program, image}, "test-node": {program, image}, "test-karpenter": {program}, "test-shortages": {program},
+		"test-one": {program, image}, "test-node": {program, image}, "test-karpenter": {program}, "test-shortages": {program},
 	} {
 		cmd := exec.Command("make", "--no-print-directory", "--dry-run", target)
 		cmd.Dir = ".."

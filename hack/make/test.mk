@@ -3,13 +3,7 @@
 # The simulations have nothing for the race detector to find, and take six times as long under it: one
 # goroutine uses a book, or a workload, at a time.
 SIMULATION := 'Simulation'
-SIMULATED  := $(addprefix ./internal/,spread/ledger spread/shortage/spill spread/shortage spread/repair spread/gate size/resize vm/capacity vm/catalog)
-TESTED     := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
-UNIT        = $$(go list -f '$(TESTED)' ./... | grep -v /test/)
-CLUSTER     = $$(go list -f '$(TESTED)' ./test/... | grep -v -e /test/karpenter -e /test/node -e /test/shortages -e /test/fleet -e /test/outage -e /test/domains -e /test/compare -e /test/liveness)
 
-# Tests that build and run our programs never use the test cache, because it does not see the programs'
-# sources; nor do tests that read files outside of their own module. `make lint` vets the packages, so -vet=off.
 # What a test builds while it runs is compiled before, with its modules: a test may have no network, and its deadlines are
 # not for compilers.
 .PHONY: prebuild
@@ -17,15 +11,25 @@ prebuild: build
 	@cd hack/release && go build -o ../../bin/stowage-release .
 
 .PHONY: test-unit
-test-unit: build ## Run the tests that need no control plane, with the race detector
-	@$(RACE) -vet=off -skip $(SIMULATION) $(TESTFLAGS) $(UNIT)
-	@go test -vet=off -run $(SIMULATION) $(TESTFLAGS) $(SIMULATED)
-	@(cd hack/monitoring && go test -count=1 $(TESTFLAGS) ./...)
-	@(cd hack/release && go test -count=1 $(TESTFLAGS) ./...)
-	@(cd hack/docs && go test $(TESTFLAGS) ./...)
-	@(cd hack/controlplane/versions/v1.30.14 && go test -count=1 $(TESTFLAGS) ./...)
-	@(cd hack/controlplane/kubernetes && $(FILTERS) $(TESTFLAGS) ./comparison)
-	@$(MAKE) --no-print-directory counts
+test-unit: ## Run the tests that need no control plane
+	@mkdir -p bin; go run ./hack/testrun -only unit -flags "$(TESTFLAGS)"
+
+.PHONY: test-cluster
+test-cluster: ## Run the tests on a real control plane
+	@mkdir -p bin; go run ./hack/testrun -only cluster -flags "$(TESTFLAGS)"
+
+.PHONY: test-one
+test-one: controlplane prebuild $(TOOLS)/helm ## Run the tests of one package (PACKAGE=./test/e2e RUN=TestSpreadPod)
+	@go test -count=1 -vet=off -v -parallel 8 -timeout 30m $(TESTFLAGS) $(PACKAGE) $(if $(RUN),-run '^$(RUN)$$')
+
+# Packages of one goroutine have no race.
+.PHONY: test-race
+test-race: ## Run the unit tests of packages with goroutines or locks under the race detector (the first time, it compiles Kubernetes' libraries anew)
+	@$(RACE) -vet=off -skip $(SIMULATION) $(TESTFLAGS) $$(grep -lrE --include='*.go' '\bgo func|\.Go\(|\bsync\.|\batomic\.' internal | xargs dirname | sort -u | sed 's|^|./|')
+
+.PHONY: test-more
+test-more: ## Run what CI runs beside make test: installation, situations, hostile tenants, impact, a release's files, the oldest Kubernetes
+	@mkdir -p bin; go run ./hack/testrun -only more -flags "$(TESTFLAGS)"
 
 .PHONY: counts
 counts: ## Compare what decisions cost, in allocations and bytes, with docs/design/counts.md (UPDATE=1 writes it)
@@ -37,10 +41,6 @@ FILTERS = CGO_ENABLED=0 go test -trimpath -vet=off -count=1
 .PHONY: test-filters
 test-filters: ## Compare what nodes take a pod with kube-scheduler's own filters, over random pods and nodes (PAIRS=1000000, in 5 minutes)
 	@cd hack/controlplane/kubernetes && $(FILTERS) -v -timeout 60m $(TESTFLAGS) ./comparison -pairs $(or $(PAIRS),1000000)
-
-.PHONY: test-cluster
-test-cluster: controlplane prebuild $(TOOLS)/helm ## Run the tests on a real control plane
-	@go test -count=1 -vet=off -timeout 30m $(TESTFLAGS) $(CLUSTER)
 
 .PHONY: karpenter
 karpenter: controlplane ## Build Karpenter with its kwok provider, once
@@ -95,7 +95,7 @@ test-long: controlplane build ## Run the long forms: tens of thousands of histor
 	  go test -count=1 -v -timeout 60m -run 'Simulation$$' $$package -histories 17000 || exit 1; done
 	@for package in ./internal/spread/shortage ./internal/spread/repair ./internal/size/resize ./internal/vm/capacity; do \
 	  go test -count=1 -v -timeout 60m -run 'Simulation$$' $$package -histories 3000 || exit 1; done
-	@go test -count=1 -timeout 60m -run TestSpreadConcurrent ./test/bursts -long
+	@$(MAKE) --no-print-directory test-bursts
 	@$(MAKE) --no-print-directory test-shortages
 	@$(MAKE) --no-print-directory test-fleet
 	@$(MAKE) --no-print-directory test-outage
@@ -104,6 +104,10 @@ test-long: controlplane build ## Run the long forms: tens of thousands of histor
 	@$(MAKE) --no-print-directory test-filters
 	@go test -count=1 -v -timeout 60m -run TestBounds ./internal/spread/domain -weights 5 -seats 600
 	@go test -count=1 -v -timeout 60m -run 'TestLimited$$' ./internal/spread/sequence -limited-weights 5
+
+.PHONY: test-bursts
+test-bursts: controlplane build ## Run the long form of the bursts: all strategies and sizes, with one webhook and with three (8 minutes)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/bursts -run TestSpreadConcurrent -long
 
 .PHONY: test-shortages
 test-shortages: controlplane build ## Run the long tests of pools without room (10 minutes)
@@ -124,7 +128,7 @@ bin/descheduler: $(wildcard hack/peers/*)
 
 .PHONY: test-situations
 test-situations: controlplane prebuild ## Run the situations that users meet, and compare what each view says of them (10 minutes)
-	@go test -count=1 -vet=off -timeout 25m $(TESTFLAGS) ./test/e2e -run 'TestSituations|TestHindrances|TestCauses|TestStatusWithoutAnswer|TestCheck'
+	@go test -count=1 -vet=off -parallel 6 -timeout 40m $(TESTFLAGS) ./test/situations
 
 .PHONY: test-fleet
 test-fleet: controlplane build ## Run the long tests of policies that select hundreds of workloads (15 minutes)
@@ -158,7 +162,7 @@ test-mutants: ## Change the packages that decide, one operator or statement at a
 
 .PHONY: deflake
 deflake: controlplane build ## Run the concurrency tests 20 times under the race detector (the long one 5 times)
-	@$(RACE) -count=20 -timeout 60m -run 'Concurrent|Shutdown|Rotation|Term|Election|Panic' ./internal/... ./test/e2e
+	@$(RACE) -count=20 -timeout 60m -run 'Concurrent|Shutdown|Rotation|Term|Election|Panic' ./internal/... ./test/serving
 	@$(RACE) -count=5 -timeout 60m -run TestSpreadConcurrent ./test/bursts
 	@go test -count=20 -timeout 60m -run 'TestUp' ./test/local
 
