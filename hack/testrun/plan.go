@@ -15,7 +15,7 @@ import (
 var long = []string{"compare", "domains", "fleet", "karpenter", "liveness", "node", "outage", "shortages"}
 
 // first are the suites that take longest. They begin first, so that none of them is left alone at the end.
-var first = []string{"e2e", "serving", "bursts"}
+var first = []string{"e2e", "serving", "bursts", "resources"}
 
 // more are the suites that CI runs each time beside `make test`, by `make test-more`.
 var more = []string{"impact", "install", "local", "situations", "soak"}
@@ -64,37 +64,44 @@ func arrange(only string, flags, all []string) planned {
 		p.builds = append(p.builds, target("build the control plane", "controlplane"), target("build helm", "bin/tools/helm"))
 	}
 	cluster, unit := divide(all)
-	var packages []string
-	lane := modules
+	others := modules
 	switch only {
-	case "unit":
-		packages = unit
 	case "cluster":
-		packages, lane = cluster, nil
+		unit, others = nil, nil
+	case "unit":
+		cluster = nil
 	case "more":
-		packages, lane = named(all, more), moreModules
-	default: // those on a control plane first: while they wait, others compute
-		packages = slices.Concat(cluster, unit)
+		cluster, unit, others = named(all, more), nil, moreModules
 	}
-	slices.SortStableFunc(packages, func(a, b string) int { return cmp.Compare(turn(a), turn(b)) })
-	// A suite on a control plane keeps a processor busy, and its tests wait for half of their time.
-	suites := max(2, runtime.NumCPU()/2)
-	args := slices.Concat([]string{fmt.Sprintf("-p=%d", suites), "-parallel=6", "-timeout=40m"}, flags, packages)
-	p.lanes = [][]step{{goTest(step{name: "tests", dir: ".", args: args}, nil)}}
-	if only == "more" && len(flags) == 0 { // with flags such as -short or -run, not all permissions are used
-		p.lanes[0] = append(p.lanes[0], goTest(step{name: "permissions", dir: ".", args: []string{"-count=1", "./test/" + last}}, nil))
+	var suites, rest []step
+	if len(cluster) > 0 {
+		slices.SortStableFunc(cluster, func(a, b string) int { return cmp.Compare(turn(a), turn(b)) })
+		// A suite waits for half of its time, so two processors have room for four. The test cache does not see what the control plane runs.
+		suites = append(suites, tests("suites", max(4, runtime.NumCPU()/2), append([]string{"-count=1"}, flags...), cluster))
+		if only == "more" && len(flags) == 0 { // with flags such as -short or -run, not all permissions are used
+			suites = append(suites, goTest(step{name: "permissions", dir: ".", args: []string{"-count=1", "./test/" + last}}, nil))
+		}
 	}
-	var second []step
-	for _, m := range lane {
-		second = append(second, goTest(m, flags))
+	if len(unit) > 0 {
+		rest = append(rest, tests("unit tests", runtime.NumCPU(), flags, unit))
 	}
-	if only == "" || only == "unit" {
-		second = append(second, target("counts of allocations", "counts"))
+	for _, m := range others {
+		rest = append(rest, goTest(m, flags))
 	}
-	if len(second) > 0 {
-		p.lanes = append(p.lanes, second)
+	if len(unit) > 0 {
+		rest = append(rest, target("counts of allocations", "counts"))
 	}
+	for i := range rest { // suites have deadlines, and what computes has none
+		rest[i].args = slices.Concat([]string{"nice"}, rest[i].args)
+	}
+	p.lanes = slices.DeleteFunc([][]step{suites, rest}, func(lane []step) bool { return len(lane) == 0 })
 	return p
+}
+
+// tests are packages of the main module, so many at once.
+func tests(name string, atOnce int, flags, packages []string) step {
+	args := slices.Concat([]string{fmt.Sprintf("-p=%d", atOnce), "-parallel=6", "-timeout=40m"}, flags, packages)
+	return goTest(step{name: name, dir: ".", args: args}, nil)
 }
 
 // turn is when a package begins: those of first in their order, and then all others.

@@ -6,26 +6,32 @@ import (
 	"testing"
 )
 
-// Each package with tests runs in one part alone, and all that needs a control plane begins before what needs none.
+// Each package with tests runs in one part alone, and what needs no control plane leaves the processors to what needs one.
 func TestArrange(t *testing.T) {
 	all := []string{"x/stowage/hack/counts", "x/stowage/internal/size", "x/stowage/test/e2e", "x/stowage/test/situations", "x/stowage/test/karpenter", "x/stowage/test/permissions"}
 	packages := func(s step) string {
 		return strings.Join(slices.DeleteFunc(slices.Clone(s.args), func(arg string) bool { return !strings.HasPrefix(arg, "x/") }), " ")
 	}
 	for only, want := range map[string]struct {
-		packages string
-		lanes    int
-		last     string // of the first lane
+		lanes []string // the packages of each
+		last  string   // the last step of the first lane
 	}{
-		"":        {"x/stowage/test/e2e x/stowage/hack/counts x/stowage/internal/size", 2, "tests"},
-		"unit":    {"x/stowage/hack/counts x/stowage/internal/size", 2, "tests"},
-		"cluster": {"x/stowage/test/e2e", 1, "tests"},
-		"more":    {"x/stowage/test/situations", 2, "permissions"},
+		"":        {[]string{"x/stowage/test/e2e", "x/stowage/hack/counts x/stowage/internal/size"}, "suites"},
+		"unit":    {[]string{"x/stowage/hack/counts x/stowage/internal/size"}, "counts of allocations"},
+		"cluster": {[]string{"x/stowage/test/e2e"}, "suites"},
+		"more":    {[]string{"x/stowage/test/situations", ""}, "permissions"},
 	} {
 		t.Run("only="+only, func(t *testing.T) {
 			p := arrange(only, nil, all)
-			if got := packages(p.lanes[0][0]); got != want.packages || len(p.lanes) != want.lanes {
-				t.Errorf("%d lanes, and the first has %q; want %d and %q", len(p.lanes), got, want.lanes, want.packages)
+			var got []string
+			for i, lane := range p.lanes {
+				got = append(got, packages(lane[0]))
+				if polite, suites := lane[0].args[0] == "nice", lane[0].name == "suites"; polite == suites {
+					t.Errorf("lane %d with nice: %v", i, polite)
+				}
+			}
+			if !slices.Equal(got, want.lanes) {
+				t.Errorf("the lanes have %q, want %q", got, want.lanes)
 			}
 			if first := p.lanes[0]; first[len(first)-1].name != want.last {
 				t.Errorf("the first lane ends with %q, want %q", first[len(first)-1].name, want.last)

@@ -58,7 +58,7 @@ func NeedsResize(t *testing.T) {
 // How long tests wait for a condition, and how often they look. The wait is for a machine with other work: no test measures time by it.
 const (
 	WaitTimeout  = 2 * time.Minute
-	WaitInterval = 50 * time.Millisecond
+	WaitInterval = 100 * time.Millisecond
 	// ViewInterval is for `stowage status` and the like, which read a whole namespace.
 	ViewInterval = 400 * time.Millisecond
 )
@@ -105,7 +105,7 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 	if err := controlplane.BuildStowage(ctx, Repo, Binary); err != nil {
 		return 0, err
 	}
-	if Cluster, err = controlplane.Start(ctx, controlplane.Config{Root: Repo, Dir: dir, Audit: audit}); err != nil {
+	if Cluster, err = controlplane.Start(ctx, controlplane.Config{Root: Repo, Dir: dir, Audit: audit, NoSchedulerEvents: true}); err != nil {
 		return 0, err
 	}
 	defer Cluster.Stop()
@@ -202,7 +202,8 @@ func (n *Tenant) clear() {
 		&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &appsv1.ReplicaSet{}, &batchv1.CronJob{}, &batchv1.Job{}, &corev1.ReplicationController{},
 		&versprei.PodDistributor{}, &stowage.SpreadPolicy{}, &corev1.Pod{},
 	} {
-		_ = Cluster.Client.DeleteAllOf(context.Background(), o, client.InNamespace(n.Namespace), client.PropagationPolicy(metav1.DeletePropagationBackground))
+		// Pods go at once: the garbage collector and kwok have nothing to ask for.
+		_ = Cluster.Client.DeleteAllOf(context.Background(), o, client.InNamespace(n.Namespace), client.PropagationPolicy(metav1.DeletePropagationBackground), client.GracePeriodSeconds(0))
 	}
 }
 

@@ -38,7 +38,7 @@ func (n *Tenant) Provisioner(t *testing.T, key string) string {
 	})
 	go func() {
 		defer close(ended)
-		_ = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		_ = wait.PollUntilContextCancel(ctx, 300*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			var claims corev1.PersistentVolumeClaimList
 			_ = n.List(ctx, &claims, client.InNamespace(n.Namespace)) // else the next look finds them
 			for i := range claims.Items {
