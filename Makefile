@@ -86,7 +86,7 @@ down: $(LOCAL) ## End the local cluster and remove its files
 
 .PHONY: test
 test: ## Run the unit tests, and the tests on a real control plane
-	@mkdir -p bin; go run ./hack/testrun -flags "$(TESTFLAGS)"
+	@mkdir -p bin; go run ./hack/testrun -- $(TESTFLAGS)
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint $(TOOLS)/actionlint ## Run the linters

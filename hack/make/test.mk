@@ -12,11 +12,11 @@ prebuild: build
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane
-	@mkdir -p bin; go run ./hack/testrun -only unit -flags "$(TESTFLAGS)"
+	@mkdir -p bin; go run ./hack/testrun -only unit -- $(TESTFLAGS)
 
 .PHONY: test-cluster
 test-cluster: ## Run the tests on a real control plane
-	@mkdir -p bin; go run ./hack/testrun -only cluster -flags "$(TESTFLAGS)"
+	@mkdir -p bin; go run ./hack/testrun -only cluster -- $(TESTFLAGS)
 
 .PHONY: test-one
 test-one: controlplane prebuild $(TOOLS)/helm ## Run the tests of one package (PACKAGE=./test/e2e RUN=TestSpreadPod)
@@ -29,7 +29,7 @@ test-race: ## Run the unit tests of packages with goroutines or locks under the 
 
 .PHONY: test-more
 test-more: ## Run what CI runs beside make test: installation, situations, hostile tenants, impact, a release's files, the oldest Kubernetes
-	@mkdir -p bin; go run ./hack/testrun -only more -flags "$(TESTFLAGS)"
+	@mkdir -p bin; go run ./hack/testrun -only more -- $(TESTFLAGS)
 
 .PHONY: counts
 counts: ## Compare what decisions cost, in allocations and bytes, with docs/design/counts.md (UPDATE=1 writes it)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,15 +19,14 @@ const events = "bin/test.json"
 
 func main() {
 	only := flag.String("only", "", "Run the tests that need no control plane (unit), those on a control plane (cluster), or those of test-more (more), alone")
-	flags := flag.String("flags", "", "Flags that each go test gets, separated by spaces")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "Run the tests, and tell how far they are.\n\nExample: go run ./hack/testrun -only unit\n\nFlags:")
+		fmt.Fprintln(flag.CommandLine.Output(), "Run the tests, and tell how far they are. What comes after -- is for each go test.\n\nExample: go run ./hack/testrun -only unit -- -run TestPlan\n\nFlags:")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *only, strings.Fields(*flags)); err != nil {
+	if err := run(ctx, *only, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
@@ -71,6 +69,9 @@ func run(ctx context.Context, only string, flags []string) error {
 	end()
 
 	// 3. What failed, last, where it is read.
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("interrupted: %w", err)
+	}
 	return r.summary(time.Since(begin))
 }
 
@@ -81,13 +82,20 @@ type step struct {
 	args []string
 	// json says that the command is a go test that reports events.
 	json bool
+	// yields says that other steps have the processors first.
+	yields bool
 }
 
 func (s step) command(ctx context.Context) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.args[0], s.args[1:]...)
+	args := s.args
+	if nice, err := exec.LookPath("nice"); err == nil && s.yields {
+		args = append([]string{nice}, args...)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, os.Stdout, os.Stderr
-	// A child that gets the signal has time to end what it has started.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	// Tests get the signal, too, and have time to end what they have started: go test does not pass it on.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 30 * time.Second
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path"
 	"runtime"
@@ -47,7 +48,9 @@ func plan(ctx context.Context, only string, flags []string) (planned, error) {
 	if !slices.Contains([]string{"", "unit", "cluster", "more"}, only) {
 		return planned{}, fmt.Errorf("-only is %q; it must be unit, cluster or more", only)
 	}
-	out, err := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...").Output()
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...")
+	list.Stderr = os.Stderr
+	out, err := list.Output()
 	if err != nil {
 		return planned{}, fmt.Errorf("list the packages: %w", err)
 	}
@@ -77,13 +80,13 @@ func arrange(only string, flags, all []string) planned {
 	if len(cluster) > 0 {
 		slices.SortStableFunc(cluster, func(a, b string) int { return cmp.Compare(turn(a), turn(b)) })
 		// A suite waits for half of its time, so two processors have room for four. The test cache does not see what the control plane runs.
-		suites = append(suites, tests("suites", max(4, runtime.NumCPU()/2), append([]string{"-count=1"}, flags...), cluster))
+		suites = append(suites, tests("suites", max(4, runtime.GOMAXPROCS(0)/2), append([]string{"-count=1"}, flags...), cluster))
 		if only == "more" && len(flags) == 0 { // with flags such as -short or -run, not all permissions are used
 			suites = append(suites, goTest(step{name: "permissions", dir: ".", args: []string{"-count=1", "./test/" + last}}, nil))
 		}
 	}
 	if len(unit) > 0 {
-		rest = append(rest, tests("unit tests", runtime.NumCPU(), flags, unit))
+		rest = append(rest, tests("unit tests", runtime.GOMAXPROCS(0), flags, unit))
 	}
 	for _, m := range others {
 		rest = append(rest, goTest(m, flags))
@@ -92,7 +95,7 @@ func arrange(only string, flags, all []string) planned {
 		rest = append(rest, target("counts of allocations", "counts"))
 	}
 	for i := range rest { // suites have deadlines, and what computes has none
-		rest[i].args = slices.Concat([]string{"nice"}, rest[i].args)
+		rest[i].yields = true
 	}
 	p.lanes = slices.DeleteFunc([][]step{suites, rest}, func(lane []step) bool { return len(lane) == 0 })
 	return p
@@ -119,7 +122,7 @@ func named(packages, names []string) []string {
 
 func onControlPlane(pkg string) bool { return strings.Contains(pkg, "/stowage/test/") }
 
-// goTest makes a go test of a step's arguments. `make lint` vets the packages.
+// goTest makes a go test of a step's arguments. It vets nothing: that compiles more than the tests do, and `make lint` vets the main module.
 func goTest(s step, flags []string) step {
 	s.args = slices.Concat([]string{"go", "test", "-json", "-vet=off"}, flags, s.args)
 	s.json = true

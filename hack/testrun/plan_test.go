@@ -26,8 +26,8 @@ func TestArrange(t *testing.T) {
 			var got []string
 			for i, lane := range p.lanes {
 				got = append(got, packages(lane[0]))
-				if polite, suites := lane[0].args[0] == "nice", lane[0].name == "suites"; polite == suites {
-					t.Errorf("lane %d with nice: %v", i, polite)
+				if suites := lane[0].name == "suites"; lane[0].yields == suites {
+					t.Errorf("lane %d yields: %v", i, lane[0].yields)
 				}
 			}
 			if !slices.Equal(got, want.lanes) {

@@ -27,6 +27,8 @@ type event struct {
 	Test       string
 	Output     string
 	Elapsed    float64 // seconds
+	// FailedBuild is the ImportPath of what does not compile, of a package that failed because of that.
+	FailedBuild string
 }
 
 // report tells on out how far the tests are. Lanes share it.
@@ -108,11 +110,17 @@ func (r *report) tests(ctx context.Context, s step) {
 		r.fails(s, err)
 		return
 	}
-	before := len(r.failures)
 	r.read(s, out)
-	if err := cmd.Wait(); err != nil && len(r.failures) == before {
+	if err := cmd.Wait(); err != nil && !r.hasFailed(s) {
 		r.fails(s, err)
 	}
+}
+
+// hasFailed reports whether a failure of a step is known.
+func (r *report) hasFailed(s step) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.failures, func(f failure) bool { return f.step.name == s.name })
 }
 
 func (r *report) fails(s step, err error) {
@@ -144,7 +152,7 @@ func (r *report) event(s step, e event, line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, _ = r.log.Write(line)
-	name := cmp.Or(e.Package, strings.Fields(e.ImportPath + " -")[0]) // that of a test binary is "path [path.test]"
+	name := cmp.Or(e.Package, built(e.ImportPath))
 	p := r.packages[name]
 	if p == nil {
 		p = &results{running: map[string]bool{}, output: map[string][]string{}}
@@ -174,6 +182,9 @@ func (r *report) event(s step, e event, line []byte) {
 	}
 }
 
+// built is the package of an ImportPath, which for a test binary is "path [path.test]".
+func built(importPath string) string { return strings.Fields(importPath + " -")[0] }
+
 // packageEnds tells of a package, and prints what its failed tests printed.
 func (r *report) packageEnds(s step, name string, p *results, e event) {
 	delete(r.packages, name)
@@ -191,6 +202,10 @@ func (r *report) packageEnds(s step, name string, p *results, e event) {
 	failed := slices.Concat(p.failed, slices.Sorted(maps.Keys(p.running)))
 	for _, test := range slices.Concat(failed, []string{""}) {
 		fmt.Fprint(r.out, strings.Join(p.output[test], ""))
+	}
+	if of := r.packages[built(e.FailedBuild)]; e.FailedBuild != "" && of != nil { // it has no tests, and so no end of its own
+		fmt.Fprint(r.out, strings.Join(of.output[""], ""))
+		of.output = map[string][]string{}
 	}
 	// Of a test and its subtests, the innermost say what failed.
 	failed = slices.DeleteFunc(failed, func(test string) bool {
@@ -244,6 +259,9 @@ func (r *report) state() string {
 func (r *report) summary(took time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.failures) == 0 && r.passed == 0 {
+		return errors.New("no test ran: is TESTFLAGS right?")
+	}
 	if len(r.failures) == 0 {
 		r.say("all passed: %d tests of %d packages, %s", r.passed, r.ended, strings.TrimSpace(clock(took)))
 		return nil

@@ -83,3 +83,27 @@ func TestReportOfSuccess(t *testing.T) {
 		t.Errorf("the report is\n%q\nwant\n%q", &out, want)
 	}
 }
+
+// A run of no test at all has not passed: a flag was wrong.
+func TestReportOfNothing(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out, io.Discard, func() time.Time { return time.Unix(0, 0) })
+	r.read(step{dir: ".", json: true}, strings.NewReader(`{"Action":"pass","Package":"p","Elapsed":0.5}`))
+	if err := r.summary(time.Second); err == nil || !strings.Contains(err.Error(), "no test ran") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// What a package prints that does not compile, and has no tests, is printed with one that needs it.
+func TestReportOfBuild(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out, io.Discard, func() time.Time { return time.Unix(0, 0) })
+	r.read(step{dir: ".", json: true}, strings.NewReader(`{"ImportPath":"p/shared","Action":"build-output","Output":"shared.go:3: undefined: x\n"}
+{"ImportPath":"p/shared","Action":"build-fail"}
+{"Action":"fail","Package":"p/a","FailedBuild":"p/shared"}
+{"Action":"fail","Package":"p/b","FailedBuild":"p/shared"}
+`))
+	if err := r.summary(time.Second); err == nil || strings.Count(out.String(), "undefined: x") != 1 {
+		t.Errorf("%v, and the report is\n%s", err, &out)
+	}
+}

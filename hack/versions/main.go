@@ -30,7 +30,7 @@ var suites = []struct {
 	title, pkg string
 	skew       bool // only the test with the previous release
 }{
-	{"All features", "./test/e2e ./test/resources ./test/serving", false},
+	{"All features", "./test/e2e ./test/resources ./test/serving ./test/situations", false},
 	{"With an earlier version", "./test/bursts", true},
 	{"Install, upgrade, uninstall", "./test/install", false},
 }

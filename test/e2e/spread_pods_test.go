@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -432,7 +434,14 @@ func ignoreNoMatch(err error) error {
 
 // Which namespaces' annotations are looked at.
 func TestSpreadNamespaces(t *testing.T) {
-	blocked := newTenantIn(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "blocked"}})
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "blocked"}}
+	t.Cleanup(func() { // with -count, the next round makes it again
+		must(t, client.IgnoreNotFound(cluster.Client.Delete(context.WithoutCancel(t.Context()), namespace)))
+		must(t, suite.Poll(context.WithoutCancel(t.Context()), waitInterval, waitTimeout, func() (bool, error) {
+			return apierrors.IsNotFound(cluster.Client.Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(namespace), namespace)), nil
+		}))
+	})
+	blocked := newTenantIn(t, namespace)
 	seated := func(n *tenant, name string) bool {
 		rs := n.BareReplicaSet(t, name, 0, annotated(eightyOf))
 		return n.TryPod(t, rs, suite.ReplicaSetKind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != ""

@@ -29,6 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	suite.ReviewTimeout = 5
 	os.Exit(suite.Run(false, func(ctx context.Context) (int, error) {
 		fleet = suite.Fleet
 		fleet.Replicas, fleet.Controllers = 3, 0

@@ -44,7 +44,7 @@ func TestGateOpens(t *testing.T) {
 	n := newTenant(t)
 	labelled := newTenant(t, stowage.ModeKey+"=Off")
 	restore := unreached(t)
-	nothing := opened(t, "nothing")
+	nothing, unseated := opened(t, "nothing"), opened(t, "unseated")
 
 	// 1. A Deployment, one with another gate, a StatefulSet, a Job, and a PodDistributor with tolerations and a preference.
 	d := n.Deployment("web", 20, annotated(eightyOf))
@@ -146,6 +146,9 @@ func TestGateOpens(t *testing.T) {
 	})
 	if opened(t, "nothing") == nothing {
 		t.Error("no gate was removed from a pod without a strategy")
+	}
+	if opened(t, "unseated") != unseated {
+		t.Error("a pod waited for a minute, and got no seat")
 	}
 	restore()
 	must(t, n.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))

@@ -18,6 +18,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	suite.ReviewTimeout = 5
 	os.Exit(suite.Run(false, func(context.Context) (int, error) { return m.Run(), nil }))
 }
 

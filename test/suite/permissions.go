@@ -3,6 +3,7 @@ package suite
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -58,7 +59,11 @@ func RunAudited(name string, test func(ctx context.Context) (int, error)) int {
 		if err := os.MkdirAll(filepath.Dir(unusedFile(name)), 0o755); err != nil {
 			return 0, err
 		}
-		return 0, os.WriteFile(unusedFile(name), []byte(strings.Join(unused, "\n")), 0o644)
+		roles, err := rolesHash()
+		if err != nil {
+			return 0, err
+		}
+		return 0, os.WriteFile(unusedFile(name), []byte(strings.Join(append([]string{roles}, unused...), "\n")), 0o644)
 	})
 }
 
@@ -79,6 +84,10 @@ func Unused() ([]string, error) {
 	if Repo, err = controlplane.RepositoryRoot(); err != nil {
 		return nil, err
 	}
+	roles, err := rolesHash()
+	if err != nil {
+		return nil, err
+	}
 	count := map[string]int{}
 	for _, name := range suites {
 		text, err := os.ReadFile(unusedFile(name))
@@ -86,6 +95,10 @@ func Unused() ([]string, error) {
 			return nil, fmt.Errorf("%w: run `make test-cluster test-more`, all of whose packages must pass", err)
 		}
 		permissions := strings.Split(string(text), "\n")
+		if permissions[0] != roles {
+			return nil, fmt.Errorf("%s is of another role.yaml: run `make test-cluster test-more`", unusedFile(name))
+		}
+		permissions = permissions[1:]
 		slices.Sort(permissions)
 		for _, permission := range slices.Compact(permissions) { // two roles may grant the same
 			count[permission]++
@@ -94,6 +107,12 @@ func Unused() ([]string, error) {
 	delete(count, "")
 	maps.DeleteFunc(count, func(_ string, n int) bool { return n < len(suites) })
 	return slices.Sorted(maps.Keys(count)), nil
+}
+
+// rolesHash changes with the roles, and is the first line of each [unusedFile].
+func rolesHash() (string, error) {
+	text, err := os.ReadFile(filepath.Join(Repo, "config", "rbac", "role.yaml"))
+	return fmt.Sprintf("%x", sha256.Sum256(text)), err
 }
 
 // roleOf reports whether an account has a role: the name of the role says whether it is for one of them alone.

@@ -6,10 +6,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +45,9 @@ var (
 	// Binary is the program under test, and Fleet how its replicas run.
 	Binary string
 	Fleet  controlplane.StowageOptions
+	// ReviewTimeout is for how many seconds the API server waits for a webhook. With the default of an installation, 5, pods bypass the webhooks where
+	// other programs take the processors. Suites that show what happens then set it before [Run].
+	ReviewTimeout int64 = 20
 	// Server is what the API server is able to do.
 	Server apisupport.Server
 )
@@ -109,6 +114,14 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 		return 0, err
 	}
 	defer Cluster.Stop()
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		Cluster.Stop()
+		_ = os.RemoveAll(dir)
+		os.Exit(1)
+	}()
 	if Server, err = apisupport.Discover(Cluster.Clientset.Discovery()); err != nil {
 		return 0, err
 	}
@@ -126,7 +139,7 @@ func run(audit bool, test func(ctx context.Context) (int, error)) (int, error) {
 	}
 	Fleet = controlplane.StowageOptions{
 		Binary: Binary, Replicas: 2, Controllers: 1,
-		Timeout: 20, // with the default of 5 s, pods bypass the webhooks where other programs take the processors
+		Timeout: ReviewTimeout,
 		// Repairs come soon, so that tests do not wait for them.
 		Args: []string{
 			"--repair-quiet=500ms", "--repair-resync=2s", "--repair-backoff=1s", "--rebalance-cooldown=200ms", "--eviction-rate=20",

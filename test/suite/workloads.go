@@ -118,7 +118,7 @@ func nodeLabels(ctx context.Context) (map[string]map[string]string, error) {
 
 // distribution says what is wrong with the pods of an app: each must run, hold a seat of
 // its own without gaps below it, and be on a node of its pool; and the counts must be
-// those of the strategy. Most pods may be elsewhere, and, if so asked, as many more as are marked: see [Tenant.SpreadsOrSays].
+// those of the strategy. Most pods may be elsewhere, or, if so asked, those that are marked: see [Tenant.SpreadsOrSays].
 func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *sequence.Strategy, most int64, butMarked bool) (elsewhere int64, err error) {
 	pods, err := n.Pods(ctx, app)
 	if err != nil {
@@ -149,7 +149,7 @@ func (n *Tenant) distribution(ctx context.Context, app string, replicas int, s *
 		}
 		seats[p.Labels[stowage.PoolLabel]] = append(seats[p.Labels[stowage.PoolLabel]], ordinal)
 		if butMarked && marked(p) {
-			most++
+			most = min(most+1, int64(replicas/10))
 		}
 	}
 	for pool := range s.Len() {
@@ -182,7 +182,7 @@ func (n *Tenant) Spreads(t *testing.T, app string, replicas int, s *sequence.Str
 	n.SpreadsBut(t, app, replicas, s, 0)
 }
 
-// SpreadsOrSays is [Tenant.Spreads] for large bursts, but for one pod elsewhere for each that is marked.
+// SpreadsOrSays is [Tenant.Spreads] for large bursts, but for one pod elsewhere for each that is marked, and a tenth of the pods at most.
 func (n *Tenant) SpreadsOrSays(t *testing.T, app string, replicas int, s *sequence.Strategy) {
 	t.Helper()
 	n.settles(t, app, replicas, func(ctx context.Context) error {
