@@ -94,8 +94,8 @@ func (l *loader) pools(where string, s *sequence.Strategy) {
 			l.warn("%s: no Node of the input has the labels of pool %s (%s)", where, pool.Name, pool.Nodes())
 		}
 	}
-	if text := policy.Overlap(s, l.in.Objects.Nodes); text != "" {
-		l.warn("%s: %s", where, text)
+	if node, text := policy.Overlap(s, l.in.Objects.Nodes); node != "" {
+		l.warn("%s: node %s %s", where, node, text)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -36,6 +37,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/shortage"
 	"github.com/stowage-dev/stowage/internal/spread/status"
 	"github.com/stowage-dev/stowage/internal/world"
+	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
 // The names of the spread's own objects in config/ and the chart.
@@ -60,6 +62,8 @@ type Capability struct {
 	seats    *seats.Service
 	policies *policy.Finder
 	nodes    func(nodeset.Set) (nodes []corev1.Node, grows bool) // nil where nodes are not known
+	overlaps *fair.Limiter[string]
+	clock    clock.PassiveClock
 }
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create,namespace=stowage-system,roleName=stowage-spread-controllers
@@ -107,7 +111,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		}
 	}
 	c := &Capability{
-		seats: service, policies: policies, nodes: decides.Nodes,
+		seats: service, policies: policies, nodes: decides.Nodes, overlaps: fair.NewLimiter[string](overlapRate, overlapBurst), clock: h.Clock,
 		Capability: capability.Capability{
 			Feature:     decides,
 			Debug:       map[string]http.Handler{"/debug/seats": service},
@@ -217,7 +221,7 @@ func (c *Capability) Lag() time.Duration { return c.seats.Lag() }
 // Check returns what is wrong with the settings of an object that is written, for whoever writes it.
 func (c *Capability) Check(ctx context.Context, w feature.Written) (texts []string, err error) {
 	if source, is := policy.CompileSpec(w.Kind.Group, w.Kind.Kind, w.Spec); is {
-		return c.checkSource(ctx, &source)
+		return c.checkSource(ctx, &source), nil
 	}
 	ref := world.Ref{APIVersion: schema.GroupVersion{Group: w.Kind.Group, Version: w.Kind.Version}.String(), Kind: w.Kind.Kind, Name: w.Name}
 	found, err := c.policies.Check(ctx, world.Object{Namespace: w.Namespace, Ref: ref}, w.Own, w.Template)
@@ -231,45 +235,41 @@ func (c *Capability) Check(ctx context.Context, w feature.Written) (texts []stri
 	for _, annotations := range lists {
 		text, _ := policy.StrategyText(annotations)
 		if s, err := sequence.Parse(text); err == nil && w.Kind.Kind != "Namespace" {
-			texts = append(texts, c.overlap(s)...)
+			texts = append(texts, c.overlap(ctx, s)...)
 		}
 	}
 	return texts, err
 }
 
-// overlap warns of a node that is one of several pools, where nodes are known.
-func (c *Capability) overlap(s *sequence.Strategy) []string {
-	if c.nodes == nil {
+// How often in a second all nodes are compared with the pools of an object that is written, and how often at once. A client has half of it.
+const (
+	overlapRate  = 20
+	overlapBurst = 100
+)
+
+// overlap warns of a node that is one of several pools, where nodes are known, and unless too many objects are written. It names no node: whoever
+// writes the object, or reaches the port, may not be allowed to read nodes.
+func (c *Capability) overlap(ctx context.Context, s *sequence.Strategy) []string {
+	if c.nodes == nil || !c.overlaps.Allow(worldcache.Client(ctx), c.clock.Now()) {
 		return nil
 	}
 	nodes, _ := c.nodes(nodeset.Set{})
-	if text := policy.Overlap(s, nodes); text != "" {
-		return []string{text}
+	if node, text := policy.Overlap(s, nodes); node != "" {
+		return []string{"a node " + text}
 	}
 	return nil
 }
 
-// checkSource returns what is wrong with what divides pods, that the API server does not refuse.
-func (c *Capability) checkSource(ctx context.Context, source *policy.Compiled) (texts []string, err error) {
+// checkSource returns what is wrong with what divides pods, that the API server does not refuse. Whether a PriorityClass exists, its status says: a
+// stranger may not ask that here.
+func (c *Capability) checkSource(ctx context.Context, source *policy.Compiled) (texts []string) {
 	if source.Written == nil {
 		for line := range strings.SplitSeq(source.Err.Error(), "\n") {
 			texts = append(texts, "it is invalid, and divides no pods: "+line)
 		}
-		return texts, nil
+		return texts
 	}
-	texts = append(texts, c.overlap(source.Strategy)...)
-	for i := range source.Carries {
-		name := source.Carries[i].PriorityClass
-		if name == "" {
-			continue
-		}
-		if class, err := c.policies.World.PriorityClass(ctx, name); err != nil {
-			return texts, err
-		} else if class == nil {
-			texts = append(texts, fmt.Sprintf("pool %s has priorityClassName %s, and there is no such PriorityClass, so new pods keep theirs", source.Pool(i).Name, name))
-		}
-	}
-	return texts, nil
+	return c.overlap(ctx, source.Strategy)
 }
 
 // Exclude says in which namespaces annotations are not looked at, from now on.

@@ -71,9 +71,10 @@ func checkText(spec []byte) error {
 	return nil
 }
 
-// Overlap says of a node that it is one of several pools, and to which it belongs. It is empty if no node is. See [sequence.Strategy.PoolOfNode].
-func Overlap(s *sequence.Strategy, nodes []corev1.Node) string {
-	node, in := "", []string(nil) // of the first by name, so that it is the same each time
+// Overlap returns the name of a node that is one of several pools, and what that means, to follow the name. Both are empty if no node is. See
+// [sequence.Strategy.PoolOfNode].
+func Overlap(s *sequence.Strategy, nodes []corev1.Node) (node, text string) {
+	var in []string // of the first by name, so that it is the same each time
 	for i := range nodes {
 		if node != "" && nodes[i].Name > node {
 			continue
@@ -89,11 +90,11 @@ func Overlap(s *sequence.Strategy, nodes []corev1.Node) string {
 		}
 	}
 	if node == "" {
-		return ""
+		return "", ""
 	}
 	more := ""
 	if len(in) > 2 {
 		more = fmt.Sprintf(" (and of %d more)", len(in)-2)
 	}
-	return fmt.Sprintf("node %s has the labels of the pools %s and %s%s, and belongs to %s, which comes first; give the pools labels, or expressions, that no node has of both", node, in[0], in[1], more, in[0])
+	return node, fmt.Sprintf("has the labels of the pools %s and %s%s, and belongs to %s, which comes first; give the pools labels, or expressions, that no node has of both", in[0], in[1], more, in[0])
 }

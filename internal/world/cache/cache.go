@@ -236,7 +236,7 @@ func get[T client.Object](ctx context.Context, c *Cache, kind, name string, obj 
 	if apierrors.IsNotFound(err) && possible(name) {
 		fresh := obj.DeepCopyObject().(T) // its own: the shared read may outlive this call
 		// No namespace has a slash in its name, so a kind has a part of its own.
-		obj, err = readUncached(ctx, c, c.objects, Asker{askedBy(ctx), "/" + kind}, readKey{what: kind, ref: world.Ref{Name: name}}, func(ctx context.Context) (T, error) {
+		obj, err = readUncached(ctx, c, c.objects, Asker{Client(ctx), "/" + kind}, readKey{what: kind, ref: world.Ref{Name: name}}, func(ctx context.Context) (T, error) {
 			return fresh, c.uncached.Get(ctx, key, fresh)
 		})
 	}

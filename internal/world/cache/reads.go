@@ -49,7 +49,8 @@ func AskedBy(ctx context.Context, address string) context.Context {
 	return context.WithValue(ctx, clientKey{}, address)
 }
 
-func askedBy(ctx context.Context) string {
+// Client returns the address that [AskedBy] noted.
+func Client(ctx context.Context) string {
 	address, _ := ctx.Value(clientKey{}).(string)
 	return address
 }
@@ -62,7 +63,7 @@ func (c *Cache) Asker(ctx context.Context, namespace string) Asker {
 	if c.cached.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}) != nil {
 		namespace = ""
 	}
-	return Asker{askedBy(ctx), namespace}
+	return Asker{Client(ctx), namespace}
 }
 
 // errTooMany means that an object was not read.
