@@ -24,6 +24,30 @@ func PinsOf(spec *corev1.PodSpec) *Pins {
 	return p
 }
 
+// Size is how many bytes the texts of the pins have, and 16 for each of them.
+func (p *Pins) Size() (n int) {
+	if p == nil {
+		return 0
+	}
+	of := func(texts ...string) {
+		for _, text := range texts {
+			n += 16 + len(text)
+		}
+	}
+	for k, v := range p.Selector {
+		of(k, v)
+	}
+	for i := range p.Terms {
+		for _, requirements := range [][]corev1.NodeSelectorRequirement{p.Terms[i].MatchExpressions, p.Terms[i].MatchFields} {
+			for j := range requirements {
+				of(requirements[j].Key, string(requirements[j].Operator))
+				of(requirements[j].Values...)
+			}
+		}
+	}
+	return n + 16*len(p.Terms)
+}
+
 // AskFor reports whether the pod asks for nodes of a set, as one does that has a seat there: by its node selector if the set is one of label
 // equalities, and else in each term of its affinity that is not empty.
 func (p *Pins) AskFor(s Set) bool {

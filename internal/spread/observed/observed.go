@@ -39,9 +39,17 @@ type Pod struct {
 	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
 	// for the pod once others have ended there.
 	Unschedulable, Nominated bool
-	Pins                     *nodeset.Pins // while it has no node
-	Claims                   []string      // of its volumes
+	// Pins are what the pod asks of its node, while it has none. They are nil, too, of a pod that asks for more than mostPins: nobody says of such a
+	// pod that it waits for nodes that it should not wait for.
+	Pins   *nodeset.Pins
+	Claims []string // of its volumes, MostClaims and one more at most
 }
+
+// MostClaims is how many PersistentVolumeClaims of a pod are looked at.
+const MostClaims = 16
+
+// mostPins is how many bytes of a pod's pins are kept. Stowage writes some hundred, and a tenant may write a megabyte, which each replica would keep.
+const mostPins = 2 << 10
 
 // New returns what is kept of a pod of an owner, with the seat that it carries.
 func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
@@ -56,9 +64,12 @@ func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
 	}
 	p.Pool, p.Domain = shared(p.Pool), shared(p.Domain)
 	if p.Node == "" {
-		p.Pins = nodeset.PinsOf(&pod.Spec)
+		if pins := nodeset.PinsOf(&pod.Spec); pins.Size() <= mostPins {
+			p.Pins = pins
+		}
 	}
-	for _, claim := range podstatus.VolumeClaims(&pod.Spec) {
+	claims := podstatus.VolumeClaims(&pod.Spec)
+	for _, claim := range claims[:min(len(claims), MostClaims+1)] {
 		p.Claims = append(p.Claims, shared(claim))
 	}
 	if p.Origin != ledger.OriginOrdinal {

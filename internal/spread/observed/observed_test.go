@@ -1,6 +1,9 @@
 package observed
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +92,54 @@ func TestPodsAsTheyAre(t *testing.T) {
 	}
 	if p := Unverified(&corev1.Pod{}, ""); p.Origin != 0 || p.Pool != "" || p.ID != "" {
 		t.Errorf("a pod without a claim: %+v", p)
+	}
+}
+
+// Whatever a pod asks for, little of it is kept, and what is kept in part is not judged.
+func TestLittleIsKept(t *testing.T) {
+	t.Parallel()
+	waiting := func(change func(*corev1.PodSpec)) Pod {
+		pod := signed(ledger.OriginClaimed, "id", "3", ledger.Seat{Pool: "1", Ordinal: 3})
+		change(&pod.Spec)
+		return Unverified(pod, "rs")
+	}
+	long := strings.Repeat("x", 63)
+	values := slices.Repeat([]string{long}, 10_000)
+	affinity := func(terms ...corev1.NodeSelectorTerm) *corev1.Affinity {
+		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	}
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"values": func(s *corev1.PodSpec) {
+			s.Affinity = affinity(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "k", Values: values}}})
+		},
+		"fields": func(s *corev1.PodSpec) {
+			s.Affinity = affinity(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "k", Values: values}}})
+		},
+		"empty terms": func(s *corev1.PodSpec) { s.Affinity = affinity(make([]corev1.NodeSelectorTerm, 10_000)...) },
+		"requirements": func(s *corev1.PodSpec) {
+			s.Affinity = affinity(corev1.NodeSelectorTerm{MatchExpressions: make([]corev1.NodeSelectorRequirement, 10_000)})
+		},
+		"labels": func(s *corev1.PodSpec) {
+			for i := range 10_000 {
+				s.NodeSelector[fmt.Sprint(i)] = long
+			}
+		},
+	} {
+		if p := waiting(change); p.Pins != nil {
+			t.Errorf("%s: %d bytes of pins are kept", name, p.Pins.Size())
+		}
+	}
+	p := waiting(func(s *corev1.PodSpec) {
+		s.NodeSelector = map[string]string{long: strings.Repeat("y", mostPins-63-32)}
+		for i := range 1000 {
+			s.Volumes = append(s.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint(i)}}})
+		}
+	})
+	if p.Pins == nil || p.Pins.Size() != mostPins {
+		t.Errorf("pins of %d bytes are not kept", mostPins)
+	}
+	if len(p.Claims) != MostClaims+1 {
+		t.Errorf("%d claims are kept", len(p.Claims))
 	}
 }
 

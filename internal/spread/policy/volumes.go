@@ -20,12 +20,12 @@ import (
 // A pod whose claims are bound can run where its volumes are, and nowhere else. Nothing is recorded of that: the PersistentVolumes say it.
 
 // MostClaims is how many PersistentVolumeClaims of a pod are looked at.
-const MostClaims = 16
+const MostClaims = observed.MostClaims
 
 var (
 	// ErrVolumesUnknown means that the watch of volumes has just begun.
 	ErrVolumesUnknown = errors.New("where its volumes can be is not known yet")
-	errManyClaims     = fmt.Errorf("it has over %d claims", MostClaims)
+	errManyClaims     = fmt.Errorf("it has over %d claims", observed.MostClaims)
 )
 
 // NodesWith returns the nodes of a set, and whether there may be others soon. It is nil where nodes are not known.
@@ -37,7 +37,7 @@ func (f *Finder) BoundVolumes(ctx context.Context, namespace string, claims []st
 	switch {
 	case len(claims) == 0:
 		return nil, false, true, nil
-	case len(claims) > MostClaims:
+	case len(claims) > observed.MostClaims:
 		return nil, false, false, errManyClaims
 	}
 	volumes, synced, err := f.World.Volumes(ctx, namespace, claims)
