@@ -14,6 +14,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
@@ -49,11 +50,16 @@ func (r *Reader) Judge(ctx context.Context, q Question) (nodefit.Answer, error) 
 	return q.Of(nodes, nodePools, r.NodeGroups, r.date.Now()), nil
 }
 
+// mostWhy is how many bytes an answer's reason has at most. It may quote the pod, and it is stored, logged and told in Events.
+const mostWhy = 512
+
 // Of answers a question for some nodes, which are of its set, and for those that node autoscalers may make.
 func (q *Question) Of(nodes []corev1.Node, nodePools []karpenter.NodePool, groups []clusterautoscaler.NodeGroup, now time.Time) nodefit.Answer {
 	growing := slices.ContainsFunc(nodePools, func(p karpenter.NodePool) bool { return p.Takes(q.Set, &q.Pod.Spec) }) ||
 		slices.ContainsFunc(groups, func(g clusterautoscaler.NodeGroup) bool { return g.Makes(q.Set) })
-	return nodefit.Judge(q.Pod, q.Volumes, &nodefit.Cell{Set: q.Set, Nodes: nodes, Growing: growing, Proven: q.Proven, Now: now})
+	answer := nodefit.Judge(q.Pod, q.Volumes, &nodefit.Cell{Set: q.Set, Nodes: nodes, Growing: growing, Proven: q.Proven, Now: now})
+	answer.Why = bounded.Text(bounded.Printable(bounded.Text(answer.Why, mostWhy)), mostWhy)
+	return answer
 }
 
 // readNodePools returns Karpenter's NodePools. A cluster without Karpenter has none, and so has one in which Stowage may not read

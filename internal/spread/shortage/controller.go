@@ -104,7 +104,6 @@ type run struct {
 	groups     groups
 	scaleUps   map[string]scaleUps // by namespace
 	unproven   evict.Unproven      // by how many seats the webhook has given
-	pruned     time.Time           // when the API server last left out what it does not know of a PoolState
 }
 
 // Register implements [leader.Controller].

@@ -60,6 +60,11 @@ func (r *run) readExample(ctx context.Context, v *picture, key types.NamespacedN
 		}
 		return r.ofTemplate(ctx, v.members[0].Workload)
 	}
+	return r.readPod(ctx, key)
+}
+
+// readPod returns a pod, or nil if there is none.
+func (r *run) readPod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := r.Uncached.Get(ctx, key, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
@@ -77,13 +82,14 @@ func (r *run) unseated(ctx context.Context, w *world.Workload) (*corev1.Pod, err
 	if err != nil || selector.Empty() {
 		return nil, err
 	}
-	var pods corev1.PodList
-	if err := r.Uncached.List(ctx, &pods, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector}, client.Limit(20)); err != nil {
+	// Pods may be a megabyte each, so one alone is read as a whole.
+	pods := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+	if err := r.Uncached.List(ctx, pods, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector}, client.Limit(20)); err != nil {
 		return nil, err
 	}
 	for i := range pods.Items {
 		if c := metav1.GetControllerOfNoCopy(&pods.Items[i]); c != nil && c.UID == w.UID {
-			return &pods.Items[i], nil
+			return r.readPod(ctx, client.ObjectKeyFromObject(&pods.Items[i]))
 		}
 	}
 	return nil, nil

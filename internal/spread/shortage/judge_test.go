@@ -94,7 +94,7 @@ func TestWhenAPoolIsJudged(t *testing.T) {
 			}
 			b.clock.SetTime(start.Add(max(0, tc.age)))
 			if tc.pruned > 0 {
-				b.pruned = b.clock.Now().Add(-tc.pruned)
+				m.pruned = b.clock.Now().Add(-tc.pruned)
 			}
 			v.Now = b.clock.Now()
 			switch in := map[string]string{"p": "b"}; {

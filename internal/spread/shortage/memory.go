@@ -33,6 +33,7 @@ type memory struct {
 	// correctedAt is when one was recreated last. The lock of the run guards it.
 	correctedAt time.Time
 	jobs        map[types.UID]bool // whether the pods of a Job may be moved, which never changes
+	pruned      time.Time          // when the API server last left out what it does not know of the PoolState
 }
 
 // wait is for how long a pod has waited.

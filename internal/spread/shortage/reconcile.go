@@ -55,7 +55,7 @@ func (r *run) reconcile(ctx context.Context, w world.Object) (reconcile.Result, 
 	r.publish(v, m, next)
 	r.askToYield(v, next)
 	is := stowage.PoolState{Pools: spill.ToPoolRooms(next, v.policy.Whole()), Unsuitable: found.unsuitable, Proven: found.proven, Soft: found.soft, Ordinals: ordinalsOf(v, next)}
-	result, err := r.store(ctx, w, v, is)
+	result, err := r.store(ctx, w, v, m, is)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -137,7 +137,7 @@ const (
 )
 
 // store writes the state of a workload's pools, if it differs from the one that was seen.
-func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.PoolState) (storeResult, error) {
+func (r *run) store(ctx context.Context, w world.Object, v *picture, m *memory, is stowage.PoolState) (storeResult, error) {
 	empty := saysTheSame(&stowage.PoolState{}, &is)
 	if v.state == nil && empty {
 		return unchanged, nil
@@ -165,7 +165,7 @@ func (r *run) store(ctx context.Context, w world.Object, v *picture, is stowage.
 		return unchanged, fmt.Errorf("write the PoolState of %s %s: %w", w.Kind, w.Name, err)
 	}
 	if !empty && !saysTheSame(wanted, &is) {
-		r.pruned = v.Now
+		m.pruned = v.Now
 		r.Log.Info("the API server does not store all of what is known of pools. Apply the CustomResourceDefinition of PoolStates of this version")
 		return unchanged, nil
 	}

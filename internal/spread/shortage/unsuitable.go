@@ -281,7 +281,7 @@ func (r *run) judgeNow(v *picture, m *memory, at sequence.Cell) bool {
 	changed := last.owner != v.members[0].UID || age >= newNodesAfter && r.Room.NodesChanged(last.Checkpoint)
 	stored := storedVerdict(v, at)
 	switch {
-	case v.Now.Sub(r.pruned) < prunedFor:
+	case v.Now.Sub(m.pruned) < prunedFor:
 		return false
 	case stored.unsuitable != nil || stored.proven != nil || v.policy.Soft() != nil:
 		return changed || age >= rejudge
