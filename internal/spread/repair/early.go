@@ -15,11 +15,12 @@ import (
 // have been in use.
 const goEarlyFor = 2 * time.Minute
 
-// seeAge fills in whether a pod was created before its policy. Beside a SpreadPolicy that counts only for the pods of a workload that was
-// created with them, and a ClusterSpreadPolicy evicts nothing. Of both, it notes the first pod that has its seat by it.
+// seeAge fills in whether a pod was created before what divides it. That counts only for the pods of a workload that was created with them: of an
+// older one, a pod that is not ready may be of a rollout. A ClusterSpreadPolicy evicts nothing. Of policies, it notes the first pod that has its seat
+// by it.
 func (s *sight) seeAge(pod *corev1.Pod, view *planner.Pod) {
 	p := s.policy
-	if p.Policy == nil || p.EvictEarly && podstatus.CreatedBefore(p.WorkloadCreated(), s.since) {
+	if (p.Policy == nil || p.EvictEarly) && podstatus.CreatedBefore(p.WorkloadCreated(), s.since) {
 		view.BeforePolicy = !view.Claimed && !view.Full && podstatus.CreatedBefore(view.Created, s.since) && s.Time.Since(s.since) < goEarlyFor
 	}
 	if p.Policy == nil {
