@@ -84,10 +84,10 @@ func (b *Book) giveAhead(now time.Duration) {
 		if c == nil {
 			continue
 		}
-		if r.Held {
+		if r.usedElsewhere() {
 			c.until = c.ahead.sent + b.timing.Ahead
 		}
-		c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, r.Held, true, now
+		c.ahead, c.Ahead, c.waiting, c.firstSeen = nil, r.usedElsewhere(), true, now
 		r.claim, r.ahead = c, true
 	}
 }
@@ -286,6 +286,7 @@ func (b *Book) dropAhead() {
 // deadAfter is how old a claim must be to be presumed dead. One that was ahead may have been used late, and one that is held may be
 // used yet.
 func (b *Book) deadAfter(c *claim, patience time.Duration) time.Duration {
+	patience = max(patience, b.timing.Late)
 	if c.wasAhead && !c.own || c.until != 0 {
 		return patience + b.timing.Ahead
 	}

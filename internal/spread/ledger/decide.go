@@ -192,7 +192,7 @@ func (b *Book) seat(now time.Duration, r *Request) error {
 		return err
 	}
 	c.waiting = true
-	if r.Held {
+	if r.usedElsewhere() {
 		c.Ahead, c.until = true, now+b.timing.Ahead
 	}
 	r.claim = c

@@ -27,7 +27,7 @@ func (w *world) wrote(h *hook, o *Object) {
 			w.late[c.ID] = true
 		}
 		switch {
-		case mine == nil || !mine.own || mine.place == written || !c.Ahead:
+		case mine == nil || !mine.own || mine.place == written || !c.Ahead || mine.until != 0: // the last is for a pod of another webhook
 		case w.ahead[c.ID] == nil:
 			more++
 			w.ahead[c.ID] = &aheadClaim{sent: w.now, replicas: h.book.replicas, strategy: h.book.latest.Strategy}
@@ -55,7 +55,7 @@ func (w *world) wrote(h *hook, o *Object) {
 // held checks that a webhook does not keep a seat ahead for longer than it may use it.
 func (w *world) held(h *hook) {
 	for _, c := range h.book.claims {
-		if a := w.ahead[c.ID]; a != nil && c.own && c.Ahead && c.place == written && c.end != void && w.now > a.sent+h.book.timing.Ahead {
+		if a := w.ahead[c.ID]; a != nil && c.own && c.Ahead && c.until == 0 && c.place == written && c.end != void && w.now > a.sent+h.book.timing.Ahead {
 			w.fail("the seat %v is still held %s after it was claimed ahead", c.Seat, w.now-a.sent)
 		}
 	}

@@ -33,6 +33,7 @@ type scenario struct {
 	Denied     int           // creates denied after admission, of 100
 	Alone      bool          // webhooks do not ask each other for seats
 	Lost       int           // answers of one webhook to another that are lost, of 100
+	Late       int           // answers, to the API server and to another webhook, that are used up to mostLate later, of 100
 	Failing    int           // requests to the API that fail, of 100; half of the writes are applied
 	Flapping   bool          // scale-downs do not wait for pods to be ready
 	Restarts   int           // webhook restarts, of 1000 events
@@ -48,8 +49,8 @@ type operation struct {
 
 func (s scenario) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d webhook(s), %d pods before, strategy %s, lag %s, latency %s, %d%% denied, %d%% of answers lost, %d%% of ledger requests fail, %d/1000 restarts\n",
-		s.Seed, s.Webhooks, s.Foreign, s.Strategy, s.Lag, s.Latency, s.Denied, s.Lost, s.Failing, s.Restarts)
+	fmt.Fprintf(&b, "seed %d: %d webhook(s), %d pods before, strategy %s, lag %s, latency %s, %d%% denied, %d%% of answers lost, %d%% late, %d%% of ledger requests fail, %d/1000 restarts\n",
+		s.Seed, s.Webhooks, s.Foreign, s.Strategy, s.Lag, s.Latency, s.Denied, s.Lost, s.Late, s.Failing, s.Restarts)
 	for _, o := range s.Operations {
 		fmt.Fprintf(&b, "  after %-6s %s %d\n", o.After, o.Kind, o.Count)
 	}
@@ -98,6 +99,7 @@ const (
 
 	// Of seats that are asked of others:
 	anyStrategy  bug = "a seat is given by another strategy than the one that is asked for"
+	soonDead     bug = "a claim whose answer is late is presumed dead"
 	askedAsLocal bug = "a webhook that is asked presumes claims dead in the short time of such a request"
 )
 
@@ -217,6 +219,21 @@ func (w *world) note(format string, args ...any) {
 // healthy cluster do.
 const commitLatency = 40 * time.Millisecond
 
+// mostLate is how much later than usual an answer is used at most, and waitsForAnswer how long a webhook waits for one of another webhook (package
+// seats).
+const (
+	mostLate       = 650 * time.Millisecond
+	waitsForAnswer = 700 * time.Millisecond
+)
+
+// lateness is how much later than usual an answer is used.
+func (w *world) lateness() time.Duration {
+	if w.chance(w.Late, 100) {
+		return w.draw(mostLate)
+	}
+	return 0
+}
+
 func newWorld(s scenario, b bug) *world {
 	w := &world{scenario: s, bug: b, rng: rand.New(rand.NewPCG(s.Seed, 1)), pods: map[int]*simPod{}, ahead: map[string]*aheadClaim{}, late: map[string]bool{}, known: map[*Request]bool{}, shrunk: -time.Hour, strategy: simulated[s.Strategy], version: 1}
 	w.layout = testkit.Layout(w.strategy, layout.Workload{})
@@ -239,6 +256,9 @@ func (w *world) start(h *hook) {
 	ids := 0
 	timing := DefaultTiming()
 	timing.Jitter = w.rng.Float64
+	if w.bug == soonDead {
+		timing.Late = 0
+	}
 	h.book = NewBook(&timing, h.shared, fmt.Sprintf("hook-%d of life %d", h.id, h.life), func() string {
 		ids++
 		return fmt.Sprintf("%d.%d.%d", h.id, h.life, ids)
@@ -461,7 +481,7 @@ func (w *world) create(answered func(ok bool, uid int)) {
 			if r.Result.Err == nil && (!r.Result.Written || r.Result.Unverified) {
 				w.guessed++
 			}
-			w.after(commitLatency, func() {
+			w.at(w.now+w.lateness()+w.draw(commitLatency), func() {
 				w.serial++
 				p := &simPod{uid: w.serial}
 				if r.Result.Err == nil {
@@ -520,6 +540,7 @@ func (w *world) relay(h *hook, s *sequence.Strategy, ask func(*hook, *Request, f
 		return false
 	}
 	writer, life, seen := w.hooks[id], h.life, h.book.Seen() // it may have restarted since
+	asked := w.now
 	back := func(late time.Duration, run func()) {
 		w.at(w.now+late+w.draw(w.Latency), func() {
 			if h.life != life {
@@ -550,9 +571,15 @@ func (w *world) relay(h *hook, s *sequence.Strategy, ask func(*hook, *Request, f
 				back(0, local)
 			case w.chance(w.Lost, 100):
 				w.note("the answer %s/%d of webhook %d to webhook %d is lost", r.Result.Pool, r.Result.Ordinal, writer.id, h.id)
-				back(700*time.Millisecond, local)
+				back(asked+waitsForAnswer-w.now, local)
 			default:
-				back(0, func() {
+				late := w.lateness()
+				if w.now+late > asked+waitsForAnswer {
+					w.note("the answer %s/%d of webhook %d to webhook %d is too late", r.Result.Pool, r.Result.Ordinal, writer.id, h.id)
+					back(asked+waitsForAnswer-w.now, local)
+					return
+				}
+				back(late, func() {
 					h.book.Granted(w.now, r.Result.ID)
 					answer(r)
 				})
@@ -757,7 +784,7 @@ func (w *world) check() error {
 			}
 		}
 	}
-	if n := slices.IndexFunc(w.ledger.Claims, func(c Claim) bool { return c.Ahead && !w.ahead[c.ID].used }); n >= 0 && !w.restarted && w.Failing == 0 {
+	if n := slices.IndexFunc(w.ledger.Claims, func(c Claim) bool { a := w.ahead[c.ID]; return c.Ahead && a != nil && !a.used }); n >= 0 && !w.restarted && w.Failing == 0 {
 		return fmt.Errorf("the seat %v is still claimed ahead", w.ledger.Claims[n].Seat)
 	}
 	if err := w.checkDomains(); err != nil {
@@ -951,6 +978,11 @@ var kinds = map[string]func(*rapid.T, *scenario){
 		s.Restarts = rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "restarts")
 		s.Operations = operations(t, "scale", "scale", "evict", "wait")
 	},
+	"answers that come late": func(t *rapid.T, s *scenario) {
+		s.Late = rapid.SampledFrom([]int{10, 100}).Draw(t, "late")
+		s.Denied = rapid.SampledFrom([]int{0, 5, 20}).Draw(t, "denied")
+		s.Operations = operations(t, "scale", "scale", "evict", "evict", "wait")
+	},
 	"denied creates": func(t *rapid.T, s *scenario) {
 		s.Denied = rapid.SampledFrom([]int{5, 10, 30}).Draw(t, "denied")
 		s.Operations = operations(t, "scale", "scale", "evict", "wait")
@@ -1080,7 +1112,7 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 		noReplicaCheck: "evictions and drains", oldestDeadClaim: "bursts and restarts",
 		usedLate: "bursts of many pods", keptAhead: "bursts of many pods", usedVoid: "bursts of many pods", beyondReplicas: "bursts of many pods",
 		usedAfterEdit: "edits", countedTwice: "bursts of many pods",
-		anyStrategy: "edits", askedAsLocal: "a watch that lags",
+		anyStrategy: "edits", askedAsLocal: "a watch that lags", soonDead: "answers that come late",
 		endsByAge: "a watch that lags", endsWithLedger: "a watch that lags",
 		costByOrdinal: "adopted pods", renumberedAnyhow: "adopted pods", domainsByCounting: "adopted pods",
 	} {

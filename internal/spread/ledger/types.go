@@ -68,6 +68,8 @@ type Timing struct {
 	// lately. MaxPatience, Ahead and Reserve fit the time of a request, so that it sees claims ahead of a replica that
 	// is gone presumed dead.
 	MinPatience, MaxPatience time.Duration
+	// Late is how late an answer to the API server may be used at most, as far as that is not known of a claim: no claim is presumed dead sooner.
+	Late time.Duration
 	// Reserve is the time before its deadline from which a request waits for nothing
 	// but the API.
 	Reserve time.Duration
@@ -86,6 +88,7 @@ func DefaultTiming() Timing {
 		Ahead: 1500 * time.Millisecond, Pause: 90 * time.Millisecond,
 		ReplicasFresh: 50 * time.Millisecond,
 		MinPatience:   250 * time.Millisecond, MaxPatience: 1500 * time.Millisecond,
+		Late:    time.Second,
 		Reserve: 500 * time.Millisecond,
 		Retry:   50 * time.Millisecond, Busy: 500 * time.Millisecond,
 	}
@@ -130,7 +133,8 @@ type Request struct {
 	// ask for the same pods.
 	Within bool
 	// Relayed says that another replica asks, and claims a seat itself if it is told none. So it gets no seat that is a guess or beyond
-	// what the owner asks for, but [ErrBeyond] or [ErrLate].
+	// what the owner asks for, but [ErrBeyond] or [ErrLate]. Its answer is used later than one of our own, so its claim is marked as one of a pod
+	// that is held.
 	Relayed bool
 	// Refer says that the pod's replica asks another one that writes the ledger, see [Book.Writer]. As soon as the book learns of one, the
 	// request is answered with [ErrElsewhere].
@@ -147,6 +151,9 @@ type Request struct {
 	unverified bool          // ... because there was no time to find out who is gone
 	ahead      bool          // has a seat that was claimed before
 }
+
+// usedElsewhere reports whether the answer is used by somebody else than the API server, and so later: see [Timing.Ahead].
+func (r *Request) usedElsewhere() bool { return r.Held || r.Relayed }
 
 // Result is the answer to a request.
 type Result struct {

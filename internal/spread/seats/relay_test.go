@@ -177,3 +177,70 @@ func TestLoserAsks(t *testing.T) {
 		}
 	})
 }
+
+// A replica that has seats ahead asks nobody.
+func TestSeatsAheadComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &largeAPI{}
+		a, b := newTestLedger(t, api, "a"), newTestLedger(t, api, "b")
+		r := &relaying{replicas: []*Service{a, b}}
+		api.watchers, b.askers.relay = r.replicas, r
+		claim := func(l *Service) {
+			t.Helper()
+			if res, err := l.Claim(t.Context(), testOwner, simulated["80:20"], true); err != nil || !res.Written {
+				t.Fatalf("%+v %v", res, err)
+			}
+		}
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() { claim(b) }) // several at once, so it claims some ahead
+		}
+		all.Wait()
+		b.with(testOwner.Key(), func(now time.Duration, e *entry) {
+			if e.book.Spares(now) == 0 {
+				t.Fatal("no seat is ahead")
+			}
+		})
+		claim(b)
+		if n := r.asked.Load(); n != 0 {
+			t.Errorf("%d requests for pods that have seats ahead", n)
+		}
+	})
+}
+
+// A seat whose count could not be verified is not given away: who asks can guess as well.
+func TestUnverifiedSeatsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &uncountedAPI{}
+		l, s := newTestLedger(t, api, "a"), simulated["80:20"]
+		if _, err := l.Claim(t.Context(), testOwner, s, true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		api.fails.Store(true)
+		if grants := l.Grant(t.Context(), Ask{Namespace: "ns", UID: "uid", Strategy: s.Fingerprint().String(), Pods: 3}); len(grants) != 0 {
+			t.Errorf("%d seats, though nobody knows the replica count", len(grants))
+		}
+		api.fails.Store(false)
+		time.Sleep(5 * time.Second)
+		if _, err := l.Claim(t.Context(), testOwner, s, true); err != nil {
+			t.Fatal(err)
+		}
+		if o, _ := api.ReadLedger(t.Context(), testOwner); len(o.Claims) > 2 {
+			t.Errorf("the ledger has %d claims of 2 pods", len(o.Claims))
+		}
+	})
+}
+
+// uncountedAPI cannot tell the replica count while it fails.
+type uncountedAPI struct {
+	largeAPI
+	fails atomic.Bool
+}
+
+func (a *uncountedAPI) ReadReplicas(ctx context.Context, of ledger.Owner) (int64, error) {
+	if a.fails.Load() {
+		return 0, errors.New("no answer")
+	}
+	return a.largeAPI.ReadReplicas(ctx, of)
+}
