@@ -39,6 +39,14 @@ func roomOf(body []byte) int64 {
 	return min(int64(len(body))+itemRoom*items, mostRoom)
 }
 
+// RoomOf returns the room that a review takes while it is decoded, and how much all such reviews have together.
+func RoomOf(body []byte) (room, most int64) {
+	if len(body) > smallReview {
+		return int64(len(body)), largeReviews
+	}
+	return roomOf(body), smallReviews
+}
+
 // maxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
 // most two of them in a review. The rest of a review is smaller than 1 MiB.
 const maxBodyBytes = 7 << 20

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -122,24 +123,41 @@ func (p *port) knows(conn net.Conn) bool {
 	return len(state.VerifiedChains) > 0 && hasName(state.PeerCertificates[0], p.names)
 }
 
-// servePlain has the manager serve the health checks or the metrics, which the kubelet and Prometheus ask for. Their connections
-// have a bound, too, and nobody needs many.
-func servePlain(mgr manager.Manager, name, address string, secure func(*tls.Config), handler http.Handler, header int, dropped prometheus.Counter) error {
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("open the port for %s: %w", name, err)
+// plainPort is a port that no API server calls: of the health checks, which the kubelet asks for, of the metrics, which Prometheus asks for, or
+// of the profiles. Its connections have a bound, too, and nobody needs many.
+type plainPort struct {
+	name, address string // "0" or no address switches it off
+	paths         map[string]http.Handler
+	secure        func(*tls.Config) // nil without TLS
+	header        int               // bytes of a request's header
+	writes        time.Duration     // how long an answer may take; 0 is plainWriteTimeout
+}
+
+// addPlainPort has the manager serve a port.
+func (p *process) addPlainPort(of plainPort) error {
+	if of.address == "" || of.address == "0" {
+		return nil
 	}
-	if secure != nil {
+	listener, err := net.Listen("tcp", of.address)
+	if err != nil {
+		return fmt.Errorf("open the port for %s: %w", of.name, err)
+	}
+	if of.secure != nil {
 		c := &tls.Config{}
-		secure(c)
+		of.secure(c)
 		listener = tls.NewListener(listener, c)
 	}
-	s := &http.Server{
-		Handler: handler, MaxHeaderBytes: header,
-		ReadHeaderTimeout: plainHeaderTimeout, WriteTimeout: plainWriteTimeout, IdleTimeout: idleTimeout,
+	mux := http.NewServeMux()
+	for path, h := range of.paths {
+		mux.Handle(path, h)
+		p.served(of.name, path, h)
 	}
-	newConnections(mostPlainConnections, dropped, nil).serve(s)
-	return mgr.Add(&manager.Server{Name: name, Listener: listener, Server: s})
+	s := &http.Server{
+		Handler: mux, MaxHeaderBytes: of.header,
+		ReadHeaderTimeout: plainHeaderTimeout, WriteTimeout: cmp.Or(of.writes, plainWriteTimeout), IdleTimeout: idleTimeout,
+	}
+	newConnections(mostPlainConnections, p.dropped, nil).serve(s)
+	return p.mgr.Add(&manager.Server{Name: of.name, Listener: listener, Server: s})
 }
 
 // StartedChecker implements webhook.Server: the port answers a TLS handshake.

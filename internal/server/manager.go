@@ -188,8 +188,7 @@ func newManager(o *Options, log logr.Logger, c *certificate, policies *worldcach
 		Logger:                  log,
 		Cache:                   cacheOptions,
 		Metrics:                 metricsserver.Options{BindAddress: "0"}, // see addMetrics; theirs has no bound for connections
-		HealthProbeBindAddress:  "0",                                     // see readiness.serve
-		PprofBindAddress:        o.PprofAddress,
+		HealthProbeBindAddress:  "0",                                     // see addPlainPort
 		GracefulShutdownTimeout: &o.DrainTimeout,
 		Controller:              ctrlconfig.Controller{SkipNameValidation: new(true)}, // tests run several servers, one after the other
 	})

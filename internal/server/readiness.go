@@ -9,11 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 )
@@ -81,18 +79,14 @@ func (r *readiness) add(name string, check healthz.Checker) {
 	}
 }
 
-// serve has the manager serve the checks, at /readyz and one by one below, and /healthz.
-func (r *readiness) serve(mgr manager.Manager, address string, dropped prometheus.Counter) error {
-	if address == "" || address == "0" {
-		return nil
-	}
-	mux := http.NewServeMux()
+// paths are those of the checks: /readyz and one by one below, and /healthz.
+func (r *readiness) paths() map[string]http.Handler {
+	paths := map[string]http.Handler{}
 	for path, checks := range map[string]map[string]healthz.Checker{"/readyz": r.checks, "/healthz": {"ping": healthz.Ping}} {
 		h := http.StripPrefix(path, &healthz.Handler{Checks: checks})
-		mux.Handle(path, h)
-		mux.Handle(path+"/", h)
+		paths[path], paths[path+"/"] = h, h
 	}
-	return servePlain(mgr, "health", address, nil, mux, maxHeader, dropped)
+	return paths
 }
 
 // ready reports whether every check but one has passed.

@@ -62,6 +62,8 @@ type Environment struct {
 	Time clock.PassiveClock
 	// Metrics is where the metrics are registered.
 	Metrics prometheus.Registerer
+	// Served is told of the handler of each path of each port, before the port is open. Nil tells nobody.
+	Served func(port, path string, h http.Handler)
 }
 
 // NewEnvironment returns the environment of a program.
@@ -107,7 +109,7 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	if err := p.addLeader(ctx, c.controllers, c.board); err != nil {
 		return err
 	}
-	if err := addMetrics(p.mgr, &p.Options, p.certificate, p.clients.set, c.debug, p.dropped); err != nil {
+	if err := p.addMetrics(c.debug); err != nil {
 		return err
 	}
 	if p.Admits() {
@@ -116,7 +118,10 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 		}
 	}
 	p.ready.add("caches", cachesSynced(p.mgr.GetCache()))
-	if err := p.ready.serve(p.mgr, p.HealthAddress, p.dropped); err != nil {
+	if err := p.addPlainPort(plainPort{name: "health", address: p.HealthAddress, paths: p.ready.paths(), header: maxHeader}); err != nil {
+		return err
+	}
+	if err := p.addPlainPort(plainPort{name: "profiles", address: p.PprofAddress, paths: profiles(), header: maxHeader, writes: profileTimeout}); err != nil {
 		return err
 	}
 	return p.run(ctx)
@@ -254,9 +259,12 @@ func (p *process) addWebhook(pipeline *pipeline.Pipeline, c *capabilities, repli
 	if err != nil {
 		return err
 	}
-	p.addHandlers(port, pipeline, c.check, replica)
-	for path, h := range c.forSiblings {
-		port.Register(path, closeWhen(p.ready.leaves, h))
+	paths := p.reviewPaths(port.callers != nil, pipeline, c.check, replica)
+	maps.Copy(paths, c.forSiblings)
+	for path, h := range paths {
+		h = closeWhen(p.ready.leaves, h)
+		port.Register(path, h)
+		p.served("webhook", path, h)
 	}
 	pod, _ := p.env.Lookup("POD_NAME")
 	if err := addReach(p.mgr, p.endpoints, p.contact, pod, p.ready); err != nil {
@@ -269,8 +277,8 @@ func (p *process) addWebhook(pipeline *pipeline.Pipeline, c *capabilities, repli
 	return nil
 }
 
-// addHandlers registers the webhook's paths.
-func (p *process) addHandlers(port *port, pipeline *pipeline.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string) {
+// reviewPaths are where the API server asks. Authenticates says that only callers with a certificate are answered there.
+func (p *process) reviewPaths(authenticates bool, pipeline *pipeline.Pipeline, check func(context.Context, feature.Written) ([]string, error), replica string) map[string]http.Handler {
 	handler := &admission.Handler{
 		Pipeline: pipeline,
 		Metrics:  admission.NewMetrics(p.set),
@@ -282,7 +290,7 @@ func (p *process) addHandlers(port *port, pipeline *pipeline.Pipeline, check fun
 		LogLimit:     flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
 		FailureLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 		ChangeLimit:  flowcontrol.NewTokenBucketPassiveRateLimiter(200, 2000),
-		Replica:      replica, Authenticates: port.callers != nil, Lacks: p.rights.Lacks,
+		Replica:      replica, Authenticates: authenticates, Lacks: p.rights.Lacks,
 		Intake: admission.NewIntake(clock.RealClock{}),
 		Clock:  clock.RealClock{},
 		Pulse:  p.pulse,
@@ -290,11 +298,20 @@ func (p *process) addHandlers(port *port, pipeline *pipeline.Pipeline, check fun
 	workloads := &admission.WorkloadHandler{
 		Log: p.log.WithName("workloads"), LogLimit: handler.LogLimit, Intake: handler.Intake, Check: check,
 	}
-	for path, h := range map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads} {
-		if port.callers != nil {
+	paths := map[string]http.Handler{"/mutate-v1-pod": handler, "/mutate": handler, "/validate-workload": workloads}
+	for path, h := range paths {
+		if authenticates {
 			h = onlyClients(p.ClientNames, p.log.WithName("clients"), h)
 		}
-		port.Register(path, closeWhen(p.ready.leaves, p.contact.reviews(h)))
+		paths[path] = p.contact.reviews(h)
+	}
+	return paths
+}
+
+// served tells the environment of a path.
+func (p *process) served(port, path string, h http.Handler) {
+	if p.env.Served != nil {
+		p.env.Served(port, path, h)
 	}
 }
 

@@ -55,7 +55,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
+	code, err := setUp(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "set up the API server:", err)
 		os.Exit(1)
@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func run(m *testing.M) (int, error) {
+func setUp(m *testing.M) (int, error) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -104,12 +104,22 @@ func serve(t *testing.T, daemons string) {
 	o.Kubeconfig, o.Controllers, o.LeaderElection, o.ShutdownDelay = account, true, false, 0
 	o.MetricsAddress, o.HealthAddress = "0", "0"
 	o.EvictionRate, o.VM.Capacity.DaemonNamespace = 100, daemons
+	run(t, o, nil)
+}
+
+// run runs a process of Stowage until the test ends. More adds to its environment, if it is not nil.
+func run(t *testing.T, o server.Options, more func(*server.Environment)) {
+	t.Helper()
+	env := server.Environment{Lookup: os.LookupEnv, Clock: clock, Time: clock, Metrics: prometheus.NewRegistry()}
+	if more != nil {
+		more(&env)
+	}
 	var level slog.LevelVar
 	reloader := server.NewReloader(o, pflag.NewFlagSet("", pflag.ContinueOnError), &level, logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- server.Run(ctx, reloader, server.Environment{Lookup: os.LookupEnv, Clock: clock, Time: clock, Metrics: prometheus.NewRegistry()})
+		ended <- server.Run(ctx, reloader, env)
 	}()
 	t.Cleanup(func() {
 		cancel()

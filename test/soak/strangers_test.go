@@ -28,13 +28,17 @@ func newStranger(address, webhook string) *stranger {
 		http: &http.Client{Timeout: 35 * time.Second, Transport: &http.Transport{
 			DialContext: dialer.DialContext, MaxIdleConnsPerHost: 64, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // what an attacker does
 		}},
-		url: "https://" + webhook + "/mutate-v1-pod?timeout=5s",
+		url: "https://" + webhook,
 	}
 }
 
-// ask sends a review and returns the status of the answer, or 0.
+// ask sends a review to the path of its kind, and returns the status of the answer, or 0.
 func (s *stranger) ask(ctx context.Context, body []byte) int {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	path := "/validate-workload"
+	if bytes.Contains(body[:min(len(body), 256)], []byte(`"kind":"Pod"`)) {
+		path = "/mutate-v1-pod"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path+"?timeout=5s", bytes.NewReader(body))
 	if err != nil {
 		return 0
 	}
@@ -55,7 +59,13 @@ func review(namespace, metadata, spec string) []byte {
 		`"operation":"CREATE","namespace":%q,"object":{"apiVersion":"v1","kind":"Pod","metadata":{%s},"spec":{%s}}}}`, namespace, metadata, spec)
 }
 
-// hostileReviews are reviews of so many bytes, of many small items each, one of each list and map of a pod.
+// policyReview is a review of a SpreadPolicy, whose spec is JSON.
+func policyReview(spec string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"stowage.dev","version":"v1alpha1","kind":"SpreadPolicy"},`+
+		`"operation":"CREATE","namespace":"default","object":{"apiVersion":"stowage.dev/v1alpha1","kind":"SpreadPolicy","metadata":{"name":"p"},"spec":{%s}}}}`, spec)
+}
+
+// hostileReviews are reviews of so many bytes, of many small items each, one of each list and map of a pod, and some of a policy.
 func hostileReviews(size int) [][]byte {
 	fill := func(format, item string) string {
 		return fmt.Sprintf(format, strings.TrimSuffix(strings.Repeat(item+",", size/(len(item)+1)), ","))
@@ -86,6 +96,10 @@ func hostileReviews(size int) [][]byte {
 		review("default", "", fill(terms, `{"matchExpressions":[{"values":["","",""]}]}`)),
 		review("default", "", entries(`"nodeSelector":{%s}`)),
 		review("default", "", fill(`"other":[%s]`, `{"a":[1]}`)),
+		policyReview(fill(`"pools":[%s]`, `{}`)),
+		policyReview(fill(`"pools":[%s]`, `{"maxReplicas":"x"}`)),
+		policyReview(fill(`"pools":[{"name":"a","matchExpressions":[%s]}]`, `{}`)),
+		policyReview(entries(`"selector":{"matchLabels":{%s}}`)),
 	}
 }
 

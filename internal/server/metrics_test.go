@@ -1,0 +1,46 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+)
+
+// However many clients ask for the metrics, few answers are made at once, and one client leaves half of the places to others.
+func TestFewScrapesAtOnce(t *testing.T) {
+	t.Parallel()
+	begun, end := make(chan string, 2*mostScrapes), make(chan struct{})
+	h := newFew().only(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		begun <- r.RemoteAddr
+		<-end
+	}))
+	scrape := func(client string) int {
+		r := httptest.NewRequest(http.MethodGet, metricsPath, nil)
+		r.RemoteAddr = client + ":1"
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	var answered sync.WaitGroup
+	for range mostScrapes / 2 {
+		answered.Go(func() { scrape("192.0.2.1") })
+		<-begun
+	}
+	if got := scrape("192.0.2.1"); got != http.StatusServiceUnavailable {
+		t.Errorf("a client that has half of the places is answered %d", got)
+	}
+	answered.Go(func() {
+		if got := scrape("192.0.2.2"); got != http.StatusOK {
+			t.Errorf("another client is answered %d", got)
+		}
+	})
+	if from := <-begun; from != "192.0.2.2:1" {
+		t.Errorf("%s is answered", from)
+	}
+	close(end)
+	answered.Wait()
+	if got := scrape("192.0.2.1"); got != http.StatusOK {
+		t.Errorf("a client that asks again is answered %d", got)
+	}
+}
