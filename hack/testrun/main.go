@@ -89,7 +89,7 @@ type step struct {
 func (s step) command(ctx context.Context) *exec.Cmd {
 	args := s.args
 	if nice, err := exec.LookPath("nice"); err == nil && s.yields {
-		args = append([]string{nice}, args...)
+		args = append([]string{nice, "-n", "5"}, args...) // a third of what others get, and not next to nothing: other programs may be busy, too
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, os.Stdout, os.Stderr
