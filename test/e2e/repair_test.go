@@ -29,10 +29,11 @@ import (
 func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
+	const few = 4 // they go one by one while the workload is younger than 30 s, which may be short on a machine with other work
 	t.Run("a PodDistributor", func(t *testing.T) {
-		d := n.Deployment("web", 10, nil)
+		d := n.Deployment("web", few, nil)
 		must(t, n.Create(t.Context(), d))
-		n.earlier(t, "web", 10)
+		n.earlier(t, "web", few)
 		must(t, n.Create(t.Context(), &versprei.PodDistributor{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "web"}, Spec: versprei.PodDistributorSpec{
 			Target: versprei.Target{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
 			Distribution: []versprei.Pool{
@@ -40,17 +41,17 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 				{NodeLabel: map[string]versprei.LabelValue{"type": "spot"}, Weight: 20},
 			},
 		}}))
-		n.Spreads(t, "web", 10, strategyOf(t, eightyOf))
+		n.Spreads(t, "web", few, strategyOf(t, eightyOf))
 		eventually(t, "events say why", func() (bool, error) {
 			return n.HasEvent(t, "PodsAdopted", "created before the PodDistributor web") && n.HasEvent(t, "PodRecreated", "created before its policy"), nil
 		})
 	})
 	t.Run("a SpreadPolicy", func(t *testing.T) {
-		d := n.Deployment("selected", 10, nil)
+		d := n.Deployment("selected", few, nil)
 		must(t, n.Create(t.Context(), d))
-		n.earlier(t, "selected", 10)
+		n.earlier(t, "selected", few)
 		p := n.LateSpreadPolicy(t, "selected", suite.PoolsOf(0, 80, 20))
-		n.Spreads(t, "selected", 10, suite.StrategyOfPolicy(t, policy.FromSpreadPolicy(p)))
+		n.Spreads(t, "selected", few, suite.StrategyOfPolicy(t, policy.FromSpreadPolicy(p)))
 	})
 	t.Run("a SpreadPolicy, of a workload that has none evicted", func(t *testing.T) {
 		d := n.Deployment("kept", 10, map[string]string{stowage.RepairAnnotation: string(stowage.RepairAdopt)})
@@ -67,12 +68,12 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 		}
 	})
 	t.Run("an annotation", func(t *testing.T) {
-		d := n.Deployment("annotated", 10, nil)
+		d := n.Deployment("annotated", few, nil)
 		must(t, n.Create(t.Context(), d))
-		n.earlier(t, "annotated", 10)
+		n.earlier(t, "annotated", few)
 		must(t, n.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true",%q:%q}}}`,
 			stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, eightyOf))))
-		n.Spreads(t, "annotated", 10, strategyOf(t, eightyOf))
+		n.Spreads(t, "annotated", few, strategyOf(t, eightyOf))
 	})
 	t.Run("a FlexDaemonsetTemplate", func(t *testing.T) {
 		n.SizedNode(t, "a", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
