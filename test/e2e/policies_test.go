@@ -486,7 +486,7 @@ func TestPolicyComesToRunningWorkloads(t *testing.T) {
 		}
 		return seats
 	}
-	eventually(t, fmt.Sprintf("the %d of %d pods that run in a pool have a seat", inPool, workloads*replicas), func() (bool, error) { return adopted() == inPool, nil })
+	eventuallyWithin(t, 3*waitTimeout, fmt.Sprintf("the %d of %d pods that run in a pool have a seat", inPool, workloads*replicas), func() (bool, error) { return adopted() == inPool, nil })
 	eventually(t, "the status counts those without a seat", func() (bool, error) {
 		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
 		return p.Status.Workloads == workloads && int(p.Status.WithoutSeat) == workloads*replicas-inPool, err

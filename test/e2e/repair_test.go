@@ -78,22 +78,28 @@ func TestPoliciesThatComeAfterTheirPods(t *testing.T) {
 	t.Run("a FlexDaemonsetTemplate", func(t *testing.T) {
 		n.SizedNode(t, "a", "cpu=4,memory=8Gi,ephemeral-storage=10Gi")
 		n.SizedNode(t, "b", "cpu=8,memory=16Gi,ephemeral-storage=10Gi")
-		d := n.SizedDaemonSet("agent", "late-"+n.Namespace, suite.Agent())
-		must(t, n.Create(t.Context(), d))
-		n.earlier(t, "agent", 2)
-		must(t, n.Create(t.Context(), &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: "late-" + n.Namespace}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
-			CPUPercentage: new(int32(10)), StoragePercentage: new(int32(5)), // storage cannot be resized in place
-		}}))
-		eventually(t, "the pods are sized", func() (bool, error) {
-			pods, err := n.Pods(t.Context(), "agent")
-			for i := range pods {
-				r := pods[i].Spec.Containers[0].Resources.Requests
-				if cpu := r.Cpu().MilliValue(); cpu != 400 && cpu != 800 || r.StorageEphemeral().IsZero() {
-					return false, err
+		sized := func(name string) bool {
+			d := n.SizedDaemonSet(name, name+"-"+n.Namespace, suite.Agent())
+			must(t, n.Create(t.Context(), d))
+			n.earlier(t, name, 2)
+			must(t, n.Create(t.Context(), &flexdaemonsets.FlexDaemonsetTemplate{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + n.Namespace}, Spec: flexdaemonsets.FlexDaemonsetTemplateSpec{
+				CPUPercentage: new(int32(10)), StoragePercentage: new(int32(5)), // storage cannot be resized in place
+			}}))
+			return suite.Poll(t.Context(), waitInterval, waitTimeout/2, func() (bool, error) {
+				pods, err := n.Pods(t.Context(), name)
+				for i := range pods {
+					r := pods[i].Spec.Containers[0].Resources.Requests
+					if cpu := r.Cpu().MilliValue(); cpu != 400 && cpu != 800 || r.StorageEphemeral().IsZero() {
+						return false, err
+					}
 				}
-			}
-			return len(pods) == 2, err
-		})
+				return len(pods) == 2, err
+			}) == nil
+		}
+		// Its pods are evicted while it is younger than 30 s, which may be short on a machine with other work.
+		if !sized("late") && !sized("later") && !sized("last") {
+			t.Error("the pods are not sized")
+		}
 	})
 }
 

@@ -180,7 +180,7 @@ func TestFlowControlUnderAFlood(t *testing.T) {
 		if waiting > 0 {
 			flooded++
 		}
-		within, cancel := context.WithTimeout(ctx, 3*time.Second)
+		within, cancel := context.WithTimeout(ctx, 10*time.Second)
 		if err := own.Get(within, client.ObjectKey{Name: n.Namespace}, &corev1.Namespace{}); err != nil {
 			errs = append(errs, err)
 		}
