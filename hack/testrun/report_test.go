@@ -94,7 +94,7 @@ func TestReportOfNothing(t *testing.T) {
 	}
 }
 
-// What a package prints that does not compile, and has no tests, is printed with one that needs it.
+// The compile errors of a package without tests are printed once, with the first package that imports it.
 func TestReportOfBuild(t *testing.T) {
 	var out strings.Builder
 	r := newReport(&out, io.Discard, func() time.Time { return time.Unix(0, 0) })

@@ -33,18 +33,14 @@ const mostRoom = 512 << 10
 // waitForRoom is how long a review waits for room at most. Whoever waits has a connection.
 const waitForRoom = 2 * time.Second
 
-// roomOf returns the room for a small review until it is decoded. Braces and colons within texts count, too.
-func roomOf(body []byte) int64 {
-	items := int64(bytes.Count(body, []byte{'{'}) + bytes.Count(body, []byte{':'}))
-	return min(int64(len(body))+itemRoom*items, mostRoom)
-}
-
-// RoomOf returns the room that a review takes while it is decoded, and how much all such reviews have together.
+// RoomOf returns the room that a review takes while it is decoded, and how much room all reviews of its size share. Braces and colons within texts
+// count, too.
 func RoomOf(body []byte) (room, most int64) {
 	if len(body) > smallReview {
 		return int64(len(body)), largeReviews
 	}
-	return roomOf(body), smallReviews
+	items := int64(bytes.Count(body, []byte{'{'}) + bytes.Count(body, []byte{':'}))
+	return min(int64(len(body))+itemRoom*items, mostRoom), smallReviews
 }
 
 // maxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
@@ -117,7 +113,8 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	if body.Len() <= smallReview {
 		_ = deadlines.SetReadDeadline(time.Time{})
-		return in.take(ctx, end, in.small, r, roomOf(body.Bytes()))
+		room, _ := RoomOf(body.Bytes())
+		return in.take(ctx, end, in.small, r, room)
 	}
 	n := r.ContentLength
 	if n < 0 {

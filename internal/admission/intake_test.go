@@ -217,7 +217,7 @@ func TestDecodedReviewsHoldLittle(t *testing.T) {
 		}
 		all = append(all, room)
 	}
-	if one := roomOf(bytes.Repeat([]byte("{:"), smallReview/2)); one > mostRoom {
+	if one, _ := RoomOf(bytes.Repeat([]byte("{:"), smallReview/2)); one > mostRoom {
 		t.Errorf("a review takes room of %d bytes", one)
 	}
 	for _, room := range all {

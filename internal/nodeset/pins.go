@@ -24,28 +24,16 @@ func PinsOf(spec *corev1.PodSpec) *Pins {
 	return p
 }
 
-// Size is how many bytes the texts of the pins have, and 16 for each of them.
-func (p *Pins) Size() (n int) {
+// Bytes is about how many bytes the pins take.
+func (p *Pins) Bytes() (n int) {
 	if p == nil {
 		return 0
 	}
-	of := func(texts ...string) {
-		for _, text := range texts {
-			n += 16 + len(text)
-		}
-	}
-	for k, v := range p.Selector {
-		of(k, v)
-	}
+	n = Set{Labels: p.Selector}.Bytes()
 	for i := range p.Terms {
-		for _, requirements := range [][]corev1.NodeSelectorRequirement{p.Terms[i].MatchExpressions, p.Terms[i].MatchFields} {
-			for j := range requirements {
-				of(requirements[j].Key, string(requirements[j].Operator))
-				of(requirements[j].Values...)
-			}
-		}
+		n += 64 + Set{Expressions: p.Terms[i].MatchExpressions}.Bytes() + Set{Expressions: p.Terms[i].MatchFields}.Bytes()
 	}
-	return n + 16*len(p.Terms)
+	return n
 }
 
 // AskFor reports whether the pod asks for nodes of a set, as one does that has a seat there: by its node selector if the set is one of label

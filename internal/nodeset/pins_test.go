@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A pod asks for a set by each term that is not empty: one that is empty matches no node, and a pod without a term asks for nothing.
+// Every term that is not empty must ask for the set. An empty term matches no node, so it does not count.
 func TestPinsAskFor(t *testing.T) {
 	t.Parallel()
 	spot := corev1.NodeSelectorRequirement{Key: "type", Operator: corev1.NodeSelectorOpIn, Values: []string{"cheap", "spot"}}

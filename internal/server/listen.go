@@ -123,8 +123,7 @@ func (p *port) knows(conn net.Conn) bool {
 	return len(state.VerifiedChains) > 0 && hasName(state.PeerCertificates[0], p.names)
 }
 
-// plainPort is a port that no API server calls: of the health checks, which the kubelet asks for, of the metrics, which Prometheus asks for, or
-// of the profiles. Its connections have a bound, too, and nobody needs many.
+// plainPort is the port of the health checks, of the metrics or of the profiles. It has [mostPlainConnections].
 type plainPort struct {
 	name, address string // "0" or no address switches it off
 	paths         map[string]http.Handler

@@ -38,40 +38,35 @@ func (p *process) addMetrics(pages map[string]http.Handler) error {
 	}
 	paths := map[string]http.Handler{metricsPath: promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})}
 	maps.Copy(paths, pages)
-	few := newFew()
+	places := fair.NewPool[string](mostInFlight)
 	for path, h := range paths {
-		paths[path] = allow(path, few.only(h))
+		paths[path] = allow(path, limitInFlight(places, h))
 	}
 	return p.addPlainPort(plainPort{name: "metrics", address: p.MetricsAddress, paths: paths, secure: secure, header: maxTokenHeader})
 }
 
-// few answers few requests at once, as each answer is made in memory: some 7 MB of metrics, and up to five times as much while they are written.
-type few struct{ places *fair.Pool[string] } // by client
-
-// How many are answered at once. One client alone has half of the places. A request waits for its place for a second: a scrape takes less.
+// The limits of a plain port. An answer is made in memory, and the metrics of a large cluster are megabytes.
 const (
-	mostScrapes   = 8
-	waitForScrape = time.Second
+	mostInFlight    = 8           // requests; one client has half of them at most
+	waitForInFlight = time.Second // for how long a request waits for its turn
 )
 
-func newFew() few { return few{fair.NewPool[string](mostScrapes)} }
-
-// only has a handler answer no more than those few.
-func (f few) only(next http.Handler) http.Handler {
+// limitInFlight limits how many requests a handler answers at once. Clients, by their addresses, share the places.
+func limitInFlight(places *fair.Pool[string], next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client := admission.ClientOf(r.RemoteAddr)
-		ctx, cancel := context.WithTimeout(r.Context(), waitForScrape)
+		ctx, cancel := context.WithTimeout(r.Context(), waitForInFlight)
 		defer cancel()
-		if f.places.Acquire(ctx, client, 1) != nil {
+		if places.Acquire(ctx, client, 1) != nil {
 			http.Error(w, "too many requests are being answered at once", http.StatusServiceUnavailable)
 			return
 		}
-		defer f.places.Release(client, 1)
+		defer places.Release(client, 1)
 		next.ServeHTTP(w, r)
 	})
 }
 
-// profileTimeout is how long a profile takes at most. One of the processors takes 30 s unless it is asked for another time.
+// profileTimeout limits how long a profile takes. A CPU profile takes 30 s by default.
 const profileTimeout = 2 * time.Minute
 
 // profiles are the pages of net/http/pprof.
@@ -80,9 +75,9 @@ func profiles() map[string]http.Handler {
 		"/debug/pprof/": http.HandlerFunc(pprof.Index), "/debug/pprof/cmdline": http.HandlerFunc(pprof.Cmdline), "/debug/pprof/profile": http.HandlerFunc(pprof.Profile),
 		"/debug/pprof/symbol": http.HandlerFunc(pprof.Symbol), "/debug/pprof/trace": http.HandlerFunc(pprof.Trace),
 	}
-	few := newFew()
+	places := fair.NewPool[string](mostInFlight)
 	for path, h := range paths {
-		paths[path] = few.only(h)
+		paths[path] = limitInFlight(places, h)
 	}
 	return paths
 }

@@ -5,13 +5,15 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
 
-// However many clients ask for the metrics, few answers are made at once, and one client leaves half of the places to others.
-func TestFewScrapesAtOnce(t *testing.T) {
+// One client has at most half of the requests that are answered at once.
+func TestScrapesInFlightAreLimited(t *testing.T) {
 	t.Parallel()
-	begun, end := make(chan string, 2*mostScrapes), make(chan struct{})
-	h := newFew().only(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	begun, end := make(chan string, 2*mostInFlight), make(chan struct{})
+	h := limitInFlight(fair.NewPool[string](mostInFlight), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		begun <- r.RemoteAddr
 		<-end
 	}))
@@ -23,7 +25,7 @@ func TestFewScrapesAtOnce(t *testing.T) {
 		return w.Code
 	}
 	var answered sync.WaitGroup
-	for range mostScrapes / 2 {
+	for range mostInFlight / 2 {
 		answered.Go(func() { scrape("192.0.2.1") })
 		<-begun
 	}

@@ -62,7 +62,7 @@ type Environment struct {
 	Time clock.PassiveClock
 	// Metrics is where the metrics are registered.
 	Metrics prometheus.Registerer
-	// Served is told of the handler of each path of each port, before the port is open. Nil tells nobody.
+	// Served, if it is set, is called with each path and its handler before its port opens. Tests use it.
 	Served func(port, path string, h http.Handler)
 }
 

@@ -241,14 +241,14 @@ func (c *Capability) Check(ctx context.Context, w feature.Written) (texts []stri
 	return texts, err
 }
 
-// How often in a second all nodes are compared with the pools of an object that is written, and how often at once. A client has half of it.
+// The rate (per second) and burst of checks for nodes that are in several pools. Each check looks at all nodes. One client gets half of the burst.
 const (
 	overlapRate  = 20
 	overlapBurst = 100
 )
 
-// overlap warns of a node that is one of several pools, where nodes are known, and unless too many objects are written. It names no node: whoever
-// writes the object, or reaches the port, may not be allowed to read nodes.
+// overlap returns a warning if a node is in several pools. The warning doesn't name the node, because the author of the reviewed object may not be
+// allowed to read nodes. It returns nothing if nodes aren't known, or beyond the rate.
 func (c *Capability) overlap(ctx context.Context, s *sequence.Strategy) []string {
 	if c.nodes == nil || !c.overlaps.Allow(worldcache.Client(ctx), c.clock.Now()) {
 		return nil

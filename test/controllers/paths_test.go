@@ -92,7 +92,7 @@ func TestEveryPathIsBounded(t *testing.T) {
 				strangersAreBounded(t, paths[at], at.path)
 			case at.port != "webhook":
 				if strings.HasPrefix(at.path, "/debug/pprof/") && at.path != "/debug/pprof/" && at.path != "/debug/pprof/cmdline" {
-					return // they take as long as they are asked to, and one runs at once
+					return // they take as long as they are asked to, and few run at once
 				}
 				strangersAreBounded(t, paths[at], at.path)
 			default:

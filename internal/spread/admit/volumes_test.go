@@ -16,7 +16,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
-	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -68,7 +68,7 @@ func TestBoundClaims(t *testing.T) {
 		"two in two pools":              {claims: []string{"a", "b"}, because: "its volume is elsewhere"},
 		"one that is in no pool":        {claims: []string{"far"}, because: "its volume is elsewhere"},
 		"nobody can tell where it is":   {claims: []string{"strange"}, because: "its volume is elsewhere"},
-		"too many":                      {claims: strings.Fields(strings.Repeat("any ", policy.MostClaims+1)), because: "over 16 claims"},
+		"too many":                      {claims: strings.Fields(strings.Repeat("any ", observed.MostClaims+1)), because: "over 16 claims"},
 		"in one zone of all pools":      {claims: []string{"zone-2"}, across: true, want: []string{"p=a zone=2", "p=b zone=2"}},
 		"in one pool, over its zones":   {claims: []string{"b"}, across: true, want: []string{"p=b zone=1", "p=b zone=2", "p=b zone=3"}},
 		"of a node that is known":       {claims: []string{"node"}, nodes: []string{"n=b/2", "m=a/2"}, want: []string{"p=b"}},

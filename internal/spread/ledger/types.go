@@ -152,7 +152,7 @@ type Request struct {
 	ahead      bool          // has a seat that was claimed before
 }
 
-// usedElsewhere reports whether the answer is used by somebody else than the API server, and so later: see [Timing.Ahead].
+// usedElsewhere reports whether the seat is for the gate's leader or another replica, which may use it for as long as [Timing.Ahead] says.
 func (r *Request) usedElsewhere() bool { return r.Held || r.Relayed }
 
 // Result is the answer to a request.

@@ -39,8 +39,8 @@ type Pod struct {
 	// Unschedulable is whether the scheduler found no node for the pod. Nominated is whether a node will have room
 	// for the pod once others have ended there.
 	Unschedulable, Nominated bool
-	// Pins are what the pod asks of its node, while it has none. They are nil, too, of a pod that asks for more than mostPins: nobody says of such a
-	// pod that it waits for nodes that it should not wait for.
+	// Pins are the pod's node selector and required node affinity while it has no node. They are nil if they exceed mostPins; such a pod is never
+	// judged outdated.
 	Pins   *nodeset.Pins
 	Claims []string // of its volumes, MostClaims and one more at most
 }
@@ -64,7 +64,7 @@ func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
 	}
 	p.Pool, p.Domain = shared(p.Pool), shared(p.Domain)
 	if p.Node == "" {
-		if pins := nodeset.PinsOf(&pod.Spec); pins.Size() <= mostPins {
+		if pins := nodeset.PinsOf(&pod.Spec); pins.Bytes() <= mostPins {
 			p.Pins = pins
 		}
 	}

@@ -126,16 +126,16 @@ func TestLittleIsKept(t *testing.T) {
 		},
 	} {
 		if p := waiting(change); p.Pins != nil {
-			t.Errorf("%s: %d bytes of pins are kept", name, p.Pins.Size())
+			t.Errorf("%s: %d bytes of pins are kept", name, p.Pins.Bytes())
 		}
 	}
 	p := waiting(func(s *corev1.PodSpec) {
-		s.NodeSelector = map[string]string{long: strings.Repeat("y", mostPins-63-32)}
+		s.NodeSelector = map[string]string{long: strings.Repeat("y", mostPins-63-64)}
 		for i := range 1000 {
 			s.Volumes = append(s.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint(i)}}})
 		}
 	})
-	if p.Pins == nil || p.Pins.Size() != mostPins {
+	if p.Pins == nil || p.Pins.Bytes() != mostPins {
 		t.Errorf("pins of %d bytes are not kept", mostPins)
 	}
 	if len(p.Claims) != MostClaims+1 {

@@ -19,9 +19,6 @@ import (
 
 // A pod whose claims are bound can run where its volumes are, and nowhere else. Nothing is recorded of that: the PersistentVolumes say it.
 
-// MostClaims is how many PersistentVolumeClaims of a pod are looked at.
-const MostClaims = observed.MostClaims
-
 var (
 	// ErrVolumesUnknown means that the watch of volumes has just begun.
 	ErrVolumesUnknown = errors.New("where its volumes can be is not known yet")

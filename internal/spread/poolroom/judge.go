@@ -50,7 +50,7 @@ func (r *Reader) Judge(ctx context.Context, q Question) (nodefit.Answer, error) 
 	return q.Of(nodes, nodePools, r.NodeGroups, r.date.Now()), nil
 }
 
-// mostWhy is how many bytes an answer's reason has at most. It may quote the pod, and it is stored, logged and told in Events.
+// mostWhy limits the bytes of an answer's reason, before escapes. The reason may quote the pod, and goes into the status, the log and Events.
 const mostWhy = 512
 
 // Of answers a question for some nodes, which are of its set, and for those that node autoscalers may make.
@@ -58,7 +58,7 @@ func (q *Question) Of(nodes []corev1.Node, nodePools []karpenter.NodePool, group
 	growing := slices.ContainsFunc(nodePools, func(p karpenter.NodePool) bool { return p.Takes(q.Set, &q.Pod.Spec) }) ||
 		slices.ContainsFunc(groups, func(g clusterautoscaler.NodeGroup) bool { return g.Makes(q.Set) })
 	answer := nodefit.Judge(q.Pod, q.Volumes, &nodefit.Cell{Set: q.Set, Nodes: nodes, Growing: growing, Proven: q.Proven, Now: now})
-	answer.Why = bounded.Text(bounded.Printable(bounded.Text(answer.Why, mostWhy)), mostWhy)
+	answer.Why = bounded.Printable(bounded.Text(answer.Why, mostWhy))
 	return answer
 }
 

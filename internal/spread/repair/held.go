@@ -20,6 +20,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
@@ -218,8 +219,8 @@ func (h *history) nothingHinders() {
 // Held says why the pod must stay where it runs.
 func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (volumes [][]corev1.NodeSelectorTerm, held string, err error) {
 	claims := podstatus.VolumeClaims(&pod.Spec)
-	if len(claims) > policy.MostClaims {
-		return nil, fmt.Sprintf("it has over %d claims", policy.MostClaims), nil
+	if len(claims) > observed.MostClaims {
+		return nil, fmt.Sprintf("it has over %d claims", observed.MostClaims), nil
 	}
 	for _, name := range claims {
 		terms, held, err := r.reach(ctx, pod.Namespace, name)

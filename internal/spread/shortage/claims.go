@@ -13,7 +13,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
-	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list,roleName=stowage-spread-controllers
@@ -29,7 +28,7 @@ func (r *run) mayBeBound(ctx context.Context, rec *observed.Pod) bool {
 // its volume, or waits for somebody else than the scheduler: then the volume decides where the pod runs.
 func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (v nodefit.Volumes, bound bool, err error) {
 	claims := podstatus.VolumeClaims(&pod.Spec)
-	if len(claims) > policy.MostClaims {
+	if len(claims) > observed.MostClaims {
 		return nodefit.Volumes{Unknown: true}, true, nil
 	}
 	for _, name := range claims {

@@ -147,7 +147,7 @@ func TestBound(t *testing.T) {
 	}
 	objects := []client.Object{claim("ns", "bound", "volume"), claim("other", "elsewhere", ""), claim("other", "free-0", "volume")}
 	var free []string
-	for i := range policy.MostClaims + 1 {
+	for i := range observed.MostClaims + 1 {
 		name := fmt.Sprint("free-", i)
 		objects, free = append(objects, claim("ns", name, "")), append(free, name)
 	}
@@ -164,7 +164,7 @@ func TestBound(t *testing.T) {
 		"a claim that is not there":       {claims: []string{"none"}, want: true, lists: 1},
 		"the second one is not there":     {claims: []string{"free-0", "none"}, want: true, lists: 2},
 		"a claim of another namespace":    {claims: []string{"elsewhere"}, want: true, lists: 1},
-		"as many claims as are looked at": {claims: free[:policy.MostClaims], lists: policy.MostClaims},
+		"as many claims as are looked at": {claims: free[:observed.MostClaims], lists: observed.MostClaims},
 		"one claim more":                  {claims: free, want: true},
 		"the API server is not there":     {claims: free[:1], failing: context.DeadlineExceeded, want: true, lists: 1},
 		"nobody asks it":                  {failing: context.DeadlineExceeded},
