@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stowage-dev/stowage/test/testkit"
 )
-
-// progressLines are what a command prints on a slow machine that takes over two seconds.
-var progressLines = regexp.MustCompile(`(?m)^(deciding: \d+ \w+ so far|reading the manifests)\n`)
 
 // run runs a command line and renders all that a user sees of it.
 func run(t *testing.T, stdin string, env map[string]string, args ...string) (code int, shown string) {
@@ -30,7 +26,7 @@ func run(t *testing.T, stdin string, env map[string]string, args ...string) (cod
 			return out
 		},
 	})
-	return code, fmt.Sprintf("$ stowage %s\n%s--- standard error ---\n%s--- exit status %d ---\n", strings.Join(args, " "), out.String(), progressLines.ReplaceAllString(errs.String(), ""), code)
+	return code, fmt.Sprintf("$ stowage %s\n%s--- standard error ---\n%s--- exit status %d ---\n", strings.Join(args, " "), out.String(), testkit.WithoutProgress(errs.String()), code)
 }
 
 // Each input in testdata/preview is previewed as a table and as YAML; the golden

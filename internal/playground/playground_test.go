@@ -14,6 +14,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/cli"
 	"github.com/stowage-dev/stowage/internal/preview"
 	"github.com/stowage-dev/stowage/internal/server"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // The page has the settings of a new installation.
@@ -59,7 +60,7 @@ func TestSameAsTheCommand(t *testing.T) {
 			documents := split(string(data))
 			var warnings, errs []Note
 			excepted := map[int]bool{} // documents that rules in CEL refuse
-			for _, line := range messages(strings.TrimSuffix(stderr.String(), "\n")) {
+			for _, line := range messages(strings.TrimSuffix(testkit.WithoutProgress(stderr.String()), "\n")) {
 				line = strings.TrimPrefix(line, "Error: ")
 				if warning, ok := strings.CutPrefix(line, "Warning: "); ok {
 					warnings = append(warnings, documents.noteOf(warning))

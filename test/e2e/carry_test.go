@@ -87,6 +87,7 @@ func TestPoolCarries(t *testing.T) {
 		Distribution: []versprei.Pool{n.Pool("od", 20), n.Pool("spot", 80)}, Target: versprei.Target{APIVersion: "batch/v1", Kind: "Job", Name: "job"},
 	}}
 	carry(low.Name)(&pd.Spec)
+	job.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/later"}} // one that ends would make room in its pool for the next
 	must(t, n.Create(t.Context(), pd))
 	must(t, n.Create(t.Context(), job))
 	eventually(t, "the Job's pods get the rest", func() (bool, error) {

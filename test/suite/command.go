@@ -7,6 +7,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/cli"
 	"github.com/stowage-dev/stowage/test/controlplane"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // CLI runs a command line of ours against a cluster, and returns its exit status.
@@ -19,7 +20,7 @@ func CLI(t *testing.T, c *controlplane.Cluster, args ...string) (out, errs strin
 	if strings.Contains(stderr.String(), "goroutine ") {
 		t.Errorf("a stack trace: %s", &stderr)
 	}
-	return stdout.String(), stderr.String(), exit
+	return stdout.String(), testkit.WithoutProgress(stderr.String()), exit
 }
 
 // SpreadOnly leaves out what is of the whole cluster, where other tests are at work.
