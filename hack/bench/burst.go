@@ -52,7 +52,6 @@ const webhookLabel = "bench.stowage.dev/webhook"
 type bench struct {
 	*controlplane.Cluster
 	options options
-	build   build
 	binary  string // Stowage's
 	results map[string][]result
 	last    map[string]time.Duration // how long the last burst of each case took until the last pod was created

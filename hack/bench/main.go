@@ -144,7 +144,7 @@ func run(ctx context.Context, o options) error {
 	if o.against != "" {
 		return compare(ctx, o, repo, dir)
 	}
-	b, err := start(ctx, o, repo, build{source: repo}, dir)
+	b, err := start(ctx, o, repo, dir)
 	if err != nil {
 		return err
 	}
@@ -181,25 +181,19 @@ func run(ctx context.Context, o options) error {
 	return b.reportSeats()
 }
 
-// build is the Stowage that a cluster runs.
-type build struct {
-	source string // the directory of its checkout
-	name   string // in the output; empty if there is one build only
-}
-
 // start makes a cluster, and gives each case's webhook the namespaces of that case only. The caller must call Stop.
-func start(ctx context.Context, o options, repo string, build build, dir string) (*bench, error) {
+func start(ctx context.Context, o options, repo, dir string) (*bench, error) {
 	binary := filepath.Join(dir, "stowage")
-	if err := controlplane.BuildStowage(ctx, build.source, binary); err != nil {
+	if err := controlplane.BuildStowage(ctx, repo, binary); err != nil {
 		return nil, err
 	}
 	c, err := controlplane.Start(ctx, controlplane.Config{
-		Root: repo, Source: build.source, Dir: dir, Progress: os.Stdout, APIServerArgs: o.apiServerArgs(),
+		Root: repo, Dir: dir, Progress: os.Stdout, APIServerArgs: o.apiServerArgs(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{Cluster: c, options: o, build: build, binary: binary, results: map[string][]result{}, last: map[string]time.Duration{}}
+	b := &bench{Cluster: c, options: o, binary: binary, results: map[string][]result{}, last: map[string]time.Duration{}}
 	if err := b.prepare(ctx, repo, dir); err != nil {
 		c.Stop()
 		return nil, err
@@ -210,14 +204,19 @@ func start(ctx context.Context, o options, repo string, build build, dir string)
 // healthInterval is the period of the chart's readiness probe. A replica answers it with a TLS handshake to itself.
 const healthInterval = 2 * time.Second
 
+// stowage says how to run a build of Stowage.
+func (b *bench) stowage(binary string) controlplane.StowageOptions {
+	return controlplane.StowageOptions{
+		Binary: binary, Replicas: b.options.replicas, Controllers: b.options.controllers, Args: b.options.stowageArgs(), Env: []string{"LOG_LEVEL="},
+		Pods: b.options.service != "", Profiles: b.options.profiles != "", HealthInterval: healthInterval,
+	}
+}
+
 func (b *bench) prepare(ctx context.Context, repo, dir string) error {
 	if err := b.ApplyFiles(ctx, filepath.Join(repo, "hack", "nodes", "pools.yaml")); err != nil {
 		return err
 	}
-	if err := b.StartStowage(ctx, controlplane.StowageOptions{
-		Binary: b.binary, Replicas: b.options.replicas, Controllers: b.options.controllers, Args: b.options.stowageArgs(), Env: []string{"LOG_LEVEL="},
-		Pods: b.options.service != "", Profiles: b.options.profiles != "", HealthInterval: healthInterval,
-	}); err != nil {
+	if err := b.StartStowage(ctx, b.stowage(b.binary)); err != nil {
 		return err
 	}
 	if err := b.WaitForNodes(ctx, 9); err != nil {
@@ -242,8 +241,7 @@ func (b *bench) bursts(ctx context.Context, turn int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", bc.name, err)
 		}
-		fmt.Printf("burst %d of %d, %-28s created %6.2fs, ready %6.2fs  %s\n",
-			turn, b.options.runs, bc.name, r.created.Seconds(), r.ready.Seconds(), b.build.name)
+		fmt.Printf("burst %d of %d, %-28s created %6.2fs, ready %6.2fs\n", turn, b.options.runs, bc.name, r.created.Seconds(), r.ready.Seconds())
 		b.last[bc.name] = r.created
 		if turn > 0 {
 			b.results[bc.name] = append(b.results[bc.name], r)
@@ -257,11 +255,7 @@ func (b *bench) bursts(ctx context.Context, turn int) error {
 func (b *bench) report() error {
 	created := func(r result) time.Duration { return r.created }
 	ready := func(r result) time.Duration { return r.ready }
-	of := ""
-	if b.build.name != "" {
-		of = " of " + b.build.name
-	}
-	fmt.Printf("\nMedians of %d bursts of %d pods of %d Deployment(s), %d replica(s)%s:\n\n", b.options.runs, b.options.pods, b.options.deployments, b.options.replicas, of)
+	fmt.Printf("\nMedians of %d bursts of %d pods of %d Deployment(s), %d replica(s):\n\n", b.options.runs, b.options.pods, b.options.deployments, b.options.replicas)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "CASE\tCREATED\tOF NO WEBHOOK\tOF THE FLOOR\tLOWEST\tHIGHEST\tREADY\tOF THE FLOOR\t99% OF CALLS WITHIN\tAPI REQUESTS OF STOWAGE PER POD")
 	for _, c := range cases {
@@ -280,6 +274,11 @@ func (b *bench) report() error {
 		return err
 	}
 	return b.reportPrograms()
+}
+
+// ofTheFloor returns the median of a case as a part of the floor's.
+func (b *bench) ofTheFloor(name string, of func(result) time.Duration) float64 {
+	return ratio(median(b.results[name], of), median(b.results[caseFloor], of))
 }
 
 func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }

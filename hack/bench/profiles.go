@@ -35,7 +35,7 @@ func (b *bench) profile(ctx context.Context, bc benchCase) (wait func() error) {
 			if err != nil {
 				return fmt.Errorf("profile of %s: %w", name, err)
 			}
-			file := strings.ReplaceAll(strings.Trim(fmt.Sprintf("%s-%s-%s-%d.pprof", b.build.name, name, bc.name, b.serial), "-"), " ", "-")
+			file := strings.ReplaceAll(fmt.Sprintf("%s-%s-%d.pprof", name, bc.name, b.serial), " ", "-")
 			return os.WriteFile(filepath.Join(b.options.profiles, file), data, 0o644)
 		})
 	}

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -30,8 +29,6 @@ import (
 type Config struct {
 	// Root is the repository.
 	Root string
-	// Source is the checkout whose Stowage is installed; empty is Root.
-	Source string
 	// Dir is an empty or missing directory for the cluster's files.
 	Dir string
 	// APIOnly starts etcd and kube-apiserver alone: nothing schedules or runs pods, and
@@ -92,7 +89,6 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Source = cmp.Or(cfg.Source, cfg.Root)
 	c := &Cluster{cfg: cfg, Logs: filepath.Join(cfg.Dir, "logs"), Kubeconfig: filepath.Join(cfg.Dir, "kubeconfig")}
 	if err := c.start(ctx, bin); err != nil {
 		c.Stop()

@@ -106,11 +106,11 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 
 	// 1. Kinds and permissions first: the replicas have no others.
 	if !o.Installed {
-		crds, err := filepath.Glob(filepath.Join(c.cfg.Source, "config", "crd", "bases", "*.yaml"))
+		crds, err := filepath.Glob(filepath.Join(c.cfg.Root, "config", "crd", "bases", "*.yaml"))
 		if err != nil {
 			return err
 		}
-		rights, err := filepath.Glob(filepath.Join(c.cfg.Source, "config", "rbac", "[^k]*.yaml")) // all but the kustomization
+		rights, err := filepath.Glob(filepath.Join(c.cfg.Root, "config", "rbac", "[^k]*.yaml")) // all but the kustomization
 		if err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 // register makes the API server call a loopback port: by the registrations of config/, or by
 // those that are installed.
 func (c *Cluster) register(ctx context.Context, o StowageOptions, port int) error {
-	objects, err := ReadObjects(filepath.Join(c.cfg.Source, "config", "webhook", "manifests.yaml"))
+	objects, err := ReadObjects(filepath.Join(c.cfg.Root, "config", "webhook", "manifests.yaml"))
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func FreeAddress() (string, error) {
 func (c *Cluster) configFiles(names ...string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
-		out[i] = filepath.Join(c.cfg.Source, "config", n)
+		out[i] = filepath.Join(c.cfg.Root, "config", n)
 	}
 	return out
 }
@@ -284,7 +284,7 @@ func (o *StowageOptions) replica() part {
 
 // giveAllRights gives the webhook's ServiceAccount the roles of the controllers, too.
 func (c *Cluster) giveAllRights(ctx context.Context) error {
-	bindings, err := ReadObjects(filepath.Join(c.cfg.Source, "config", "rbac", "role_binding.yaml"))
+	bindings, err := ReadObjects(filepath.Join(c.cfg.Root, "config", "rbac", "role_binding.yaml"))
 	if err != nil {
 		return err
 	}
