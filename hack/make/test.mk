@@ -93,6 +93,7 @@ test-versions: prebuild $(TOOLS)/helm ## Run the tests on each supported Kuberne
 test-long: controlplane build ## Run the long forms: tens of thousands of histories of each simulation, bursts of all sizes
 	@for package in ./internal/spread/ledger ./internal/spread/shortage/spill ./internal/spread/gate; do \
 	  go test -count=1 -v -timeout 60m -run 'Simulation$$' $$package -histories 17000 || exit 1; done
+	@go test -count=1 -v -timeout 60m -run 'Simulation$$' ./internal/spread/relay -histories 4000
 	@for package in ./internal/spread/shortage ./internal/spread/repair ./internal/size/resize ./internal/vm/capacity; do \
 	  go test -count=1 -v -timeout 60m -run 'Simulation$$' $$package -histories 3000 || exit 1; done
 	@$(MAKE) --no-print-directory test-bursts

@@ -28,7 +28,7 @@ func (l *Service) Claim(ctx context.Context, owner ledger.Owner, s *sequence.Str
 	if res != nil {
 		return *res, nil
 	}
-	refer := l.askers.relay != nil && !asked
+	refer := !asked && l.patience(ctx) > 0
 	answer, err := l.ask(ctx, owner, &ledger.Request{Strategy: s, WriteCost: writeCost, Refer: refer, Deadline: deadline})()
 	if !errors.Is(err, ledger.ErrElsewhere) {
 		return answer, err

@@ -85,11 +85,8 @@ type asker struct {
 // fromWriter asks the replica that writes an owner's ledger for a seat: see [ledger.Book.Writer]. The seat is nil if there is no such replica,
 // or if that gives none in time. Asked is false if nobody was there to be asked, or no time was left for it.
 func (l *Service) fromWriter(ctx context.Context, owner ledger.Owner, s *sequence.Strategy, writeCost bool) (seat *ledger.Result, asked bool) {
-	wait := relayTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = min(wait, deadline.Sub(l.clock.Now())/3)
-	}
-	if l.askers.relay == nil || wait < relayLeast || !l.knows(owner.Key()) {
+	wait := l.patience(ctx)
+	if wait == 0 || !l.knows(owner.Key()) {
 		return nil, false
 	}
 	key := groupKey{owner: owner, strategy: s.Fingerprint(), writeCost: writeCost}
@@ -111,6 +108,18 @@ func (l *Service) fromWriter(ctx context.Context, owner ledger.Owner, s *sequenc
 	}
 	l.metrics.claim(*seat)
 	return seat, true
+}
+
+// patience returns how long a pod waits for another replica's answer, or 0 if nobody is asked for it.
+func (l *Service) patience(ctx context.Context) time.Duration {
+	wait := relayTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, deadline.Sub(l.clock.Now())/3)
+	}
+	if l.askers.relay == nil || wait < relayLeast {
+		return 0
+	}
+	return wait
 }
 
 // wait has a pod wait for a seat of another replica, and returns nil if there is none in time.

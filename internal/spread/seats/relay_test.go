@@ -244,3 +244,30 @@ func (a *uncountedAPI) ReadReplicas(ctx context.Context, of ledger.Owner) (int64
 	}
 	return a.largeAPI.ReadReplicas(ctx, of)
 }
+
+// A pod for which there is no time to ask another replica gets its seat here, and so do those that come next: seats are claimed ahead.
+func TestNoTimeToAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &largeAPI{}
+		a, b := newTestLedger(t, api, "a"), newTestLedger(t, api, "b")
+		r := &relaying{replicas: []*Service{a, b}}
+		api.watchers, b.askers.relay = r.replicas, r
+		if _, err := a.Claim(t.Context(), testOwner, simulated["80:20"], true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // the ledger has just changed, and pods are missing
+		ctx, cancel := context.WithTimeout(t.Context(), 3*relayLeast-time.Millisecond)
+		defer cancel()
+		if _, err := b.Claim(ctx, testOwner, simulated["80:20"], true); err != nil {
+			t.Error(err)
+		}
+		b.with(testOwner.Key(), func(now time.Duration, e *entry) {
+			if e.book.Spares(now) == 0 {
+				t.Error("no seat is ahead")
+			}
+		})
+		if n := r.asked.Load(); n != 0 {
+			t.Errorf("%d requests without time for an answer", n)
+		}
+	})
+}
