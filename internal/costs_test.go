@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -73,5 +74,44 @@ func TestCostsAreTheCodes(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// The informers that are not the cache's, each with the test of how little it keeps of an object. Those without one are of objects that tenants do
+// not write.
+var stores = map[string]string{
+	"size/resize/pods.go": "TestKeepSizedPodKeepsLittle", "spread/gate/api.go": "TestWatchIsBounded", "spread/seats/watch.go": "TestTransformer",
+	"vm/capacity/daemons.go": "TestPodsKeepLittle", "vm/capacity/watch.go": "TestPodsKeepLittle", "vm/supply/peers.go": "TestPeersKeepLittle",
+	"server/reach.go": "", "world/api/configmap.go": "",
+}
+
+func TestEveryInformerKeepsLittle(t *testing.T) {
+	makes := regexp.MustCompile(`\.(NewSharedI\w*Informer\w*|NewReflector\w*|NewI\w*Informer\w*)\(`)
+	found := 0
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil || !makes.Match(data) {
+			return err
+		}
+		found++
+		name, known := stores[filepath.ToSlash(path)]
+		if !known {
+			t.Errorf("%s has an informer, and no test is named of how little it keeps", path)
+		}
+		tests, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*_test.go"))
+		there := slices.ContainsFunc(tests, func(file string) bool {
+			test, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(test), "func "+name+"(")
+		})
+		if name != "" && !there {
+			t.Errorf("%s: there is no test %s", path, name)
+		}
+		return err
+	})
+	if err != nil || found != len(stores) {
+		t.Errorf("%d files have informers, and %d are known: %v", found, len(stores), err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
+	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
@@ -106,10 +107,10 @@ func templateOf(d *appsv1.DaemonSet) string {
 	return sizing.TemplateName(d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
 }
 
-// maxContainers and maxDeclared, in bytes, bound what is kept of a pod.
+// A pod with more containers is left alone, and one of which more bytes would be kept.
 const (
 	maxContainers = 256
-	maxDeclared   = 64 << 10
+	mostOfPod     = 64 << 10
 )
 
 // keepSizedPod keeps what this controller reads of a pod.
@@ -118,15 +119,15 @@ func keepSizedPod(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	unsized := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp,
 		CreationTimestamp: pod.CreationTimestamp,
 	}}
 	c := metav1.GetControllerOfNoCopy(pod)
-	if c == nil || c.Kind != "DaemonSet" || len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > maxContainers ||
-		len(pod.Annotations[stowage.DeclaredResourcesAnnotation]) > maxDeclared {
-		return kept, nil // anybody can write the label; a pod without an owner is left alone
+	if c == nil || c.Kind != "DaemonSet" || !world.Plausible(c) || len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > maxContainers {
+		return unsized, nil // anybody can write the label; a pod without an owner is left alone
 	}
+	kept := unsized.DeepCopy()
 	kept.Labels = pick(pod.Labels, stowage.SizedByLabel, stowage.ModeKey)
 	kept.Annotations = pick(pod.Annotations, stowage.DeclaredResourcesAnnotation, stowage.ModeKey, flexdaemonsets.TemplateAnnotation)
 	if _, ok := pod.Annotations[stowage.OriginalResourcesAnnotation]; ok {
@@ -150,7 +151,9 @@ func keepSizedPod(obj any) (any, error) {
 			kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
 	}
-	kept.Status.ContainerStatuses = notInForce(pod)
+	if kept.Status.ContainerStatuses = notInForce(pod); kept.Size() > mostOfPod {
+		return unsized, nil
+	}
 	return kept, nil
 }
 

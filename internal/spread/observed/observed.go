@@ -64,18 +64,29 @@ func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
 	}
 	p.Pool, p.Domain = shared(p.Pool), shared(p.Domain)
 	if p.Node == "" {
-		if pins := nodeset.PinsOf(&pod.Spec); pins.Bytes() <= mostPins {
-			p.Pins = pins
-		}
+		p.Pins = PinsOf(&pod.Spec)
 	}
-	claims := podstatus.VolumeClaims(&pod.Spec)
-	for _, claim := range claims[:min(len(claims), MostClaims+1)] {
+	for _, claim := range ClaimsOf(&pod.Spec) {
 		p.Claims = append(p.Claims, shared(claim))
 	}
 	if p.Origin != ledger.OriginOrdinal {
 		p.ID = strings.Clone(carried.ID) // not the whole annotation
 	}
 	return p
+}
+
+// PinsOf returns the pins of a pod, or nil if it has none or they exceed mostPins.
+func PinsOf(spec *corev1.PodSpec) *nodeset.Pins {
+	if pins := nodeset.PinsOf(spec); pins.Bytes() <= mostPins {
+		return pins
+	}
+	return nil
+}
+
+// ClaimsOf returns the first [MostClaims] of a pod's claims, and one more if there are more.
+func ClaimsOf(spec *corev1.PodSpec) []string {
+	claims := podstatus.VolumeClaims(spec)
+	return claims[:min(len(claims), MostClaims+1)]
 }
 
 // shared returns the one copy of a text that many pods have.

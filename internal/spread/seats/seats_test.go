@@ -740,6 +740,15 @@ func TestTransformer(t *testing.T) {
 		{Type: "Other", Message: strings.Repeat("x", 200<<10)},
 		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: strings.Repeat("x", 200<<10)},
 	}}}
+	pod.Spec.NodeSelector = map[string]string{"pool": "a"}
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpExists}}}},
+	}}}
+	for i := range 100 {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: fmt.Sprint(i), VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("claim-", i)},
+		}})
+	}
 	slim, err := (&Pods{}).Transformer()(pod)
 	if err != nil {
 		t.Fatal(err)
@@ -752,8 +761,13 @@ func TestTransformer(t *testing.T) {
 	if diff := cmp.Diff(want, got); !ok || diff != "" {
 		t.Errorf("the record is %t (-want +got):\n%s", ok, diff)
 	}
-	if data, err := json.Marshal(slim); err != nil || len(data) > 2<<10 {
-		t.Errorf("%d bytes are kept, %v", len(data), err)
+	if data, err := json.Marshal(slim); err != nil || len(data) > 4<<10 || len(got.Claims) == 0 || got.Pins == nil {
+		t.Errorf("%d bytes are kept, %d claims, pins %+v, %v", len(data), len(got.Claims), got.Pins, err)
+	}
+	pod.Spec.NodeSelector["pool"] = strings.Repeat("x", 200<<10)
+	slim, err = (&Pods{}).Transformer()(pod)
+	if data, _ := json.Marshal(slim); err != nil || len(data) > 4<<10 {
+		t.Errorf("%d bytes are kept of a pod with large pins, %v", len(data), err)
 	}
 	pod.OwnerReferences[0].Name = strings.Repeat("x", 1<<20)
 	if _, ok := newRecord(key, pod); ok {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/nodeset"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -38,11 +38,16 @@ func (p *Pods) Transformer() cache.TransformFunc {
 			slim.OwnerReferences = []metav1.OwnerReference{*c}
 		}
 		if slim.Spec.NodeName = pod.Spec.NodeName; slim.Spec.NodeName == "" {
-			slim.Spec.NodeSelector = pod.Spec.NodeSelector
-			if pins := nodeset.PinsOf(&pod.Spec); pins != nil && pins.Terms != nil {
+			if pins := observed.PinsOf(&pod.Spec); pins != nil {
 				required := &corev1.NodeSelector{NodeSelectorTerms: pins.Terms}
+				slim.Spec.NodeSelector = pins.Selector
 				slim.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 			}
+		}
+		for _, claim := range observed.ClaimsOf(&pod.Spec) {
+			slim.Spec.Volumes = append(slim.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			}})
 		}
 		slim.Status.NominatedNodeName, slim.Status.Phase = pod.Status.NominatedNodeName, pod.Status.Phase
 		for _, c := range pod.Status.Conditions {

@@ -659,3 +659,18 @@ func TestForeignAmountBehindTheCache(t *testing.T) {
 		t.Errorf("%v, %v: it is looked at again though an event comes", again, err)
 	}
 }
+
+// Whatever a tenant writes into a pod, little of it is kept.
+func TestPodsKeepLittle(t *testing.T) {
+	large := strings.Repeat("x", 200<<10)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"a": large}, Labels: map[string]string{"l": large}}}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: large, Kind: large, Name: large, UID: "u", Controller: new(true)}}
+	pod.Spec.NodeSelector, pod.Spec.Containers = pod.Labels, make([]corev1.Container, 10_000)
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Message: large}, {Type: "Other", Message: large}}
+	for name, keep := range map[string]func(any) (any, error){"daemon": keepDaemon, "peer pod": (&run{Controller: &Controller{Resource: stowage.DefaultVMResource}}).keepPeerPod} {
+		kept, err := keep(pod)
+		if data, _ := json.Marshal(kept); err != nil || len(data) > 2<<10 {
+			t.Errorf("%s: %d bytes are kept, %v", name, len(data), err)
+		}
+	}
+}

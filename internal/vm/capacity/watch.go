@@ -45,27 +45,29 @@ func podIndexers() toolscache.Indexers {
 	return toolscache.Indexers{byNode: func(obj any) ([]string, error) { return []string{nodeOfVM(obj.(*corev1.Pod))}, nil }}
 }
 
+// keepPeerPod keeps where a peer pod is, and how many VMs it takes.
+func (r *run) keepPeerPod(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
+	kept.Spec.NodeName, kept.Status.Phase = pod.Spec.NodeName, pod.Status.Phase
+	vms := corev1.ResourceList{r.Resource: *resource.NewQuantity(peerpod.VMsOf(pod, string(r.Resource)), resource.DecimalSI)}
+	kept.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: vms}}}
+	return kept, nil
+}
+
 // watchPods follows the peer pods, of which only the node and the VMs are kept.
 func (r *run) watchPods(t *leader.Term) error {
 	r.pods = toolscache.NewSharedIndexInformerWithOptions(
 		toolscache.NewFilteredListWatchFromClient(r.Clientset.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 			o.LabelSelector = stowage.PeerPodLabel
 		}), &corev1.Pod{}, toolscache.SharedIndexInformerOptions{Indexers: podIndexers()})
-	err := r.pods.SetTransform(func(obj any) (any, error) {
-		pod, ok := obj.(*corev1.Pod)
-		if !ok {
-			return obj, nil
-		}
-		kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
-		kept.Spec.NodeName, kept.Status.Phase = pod.Spec.NodeName, pod.Status.Phase
-		vms := corev1.ResourceList{r.Resource: *resource.NewQuantity(peerpod.VMsOf(pod, string(r.Resource)), resource.DecimalSI)}
-		kept.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: vms}}}
-		return kept, nil
-	})
-	if err != nil {
+	if err := r.pods.SetTransform(r.keepPeerPod); err != nil {
 		return err
 	}
-	_, err = r.pods.AddEventHandler(worldcache.Handler(func(was, is *corev1.Pod, _ bool) {
+	_, err := r.pods.AddEventHandler(worldcache.Handler(func(was, is *corev1.Pod, _ bool) {
 		if was != nil && is != nil && nodeOfVM(was) == nodeOfVM(is) && was.UID == is.UID {
 			return
 		}

@@ -1,7 +1,9 @@
 package supply
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +30,26 @@ func peer(namespace, name, vmType string, nanoCPU int64) *Peer {
 	p := &Peer{Active: true, HasNode: true, Machine: peerpod.Machine{Type: vmType, Ours: true, Need: &catalog.Need{NanoCPU: nanoCPU}}, VCPUs: 16, Memory: 32 << 30}
 	p.Namespace, p.Name = namespace, name
 	return p
+}
+
+// Whatever a tenant writes into a peer pod, little of it is kept.
+func TestPeersKeepLittle(t *testing.T) {
+	large := strings.Repeat("x", 200<<10)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "p", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: large, UID: "u", Controller: new(true)}},
+		Labels: map[string]string{stowage.PeerPodLabel: "true"}, Annotations: map[string]string{},
+	}}
+	for i, key := range []string{
+		stowage.OriginalResourcesAnnotation, stowage.MachineTypeAnnotation, stowage.GPUModelAnnotation, stowage.DefaultVCPUsAnnotation, stowage.DefaultMemoryAnnotation, "other",
+	} {
+		pod.Annotations[key] = fmt.Sprint(i, large)
+	}
+	pod.Annotations[stowage.OriginalResourcesAnnotation] = fmt.Sprintf(`{"machine":%q,"model":%q,"containers":{"c":{}}}`, large, large)
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: large}
+	config := peerpod.DefaultConfig()
+	if data, err := json.Marshal(PeerOf(&config, pod)); err != nil || len(data) > 2<<10 {
+		t.Errorf("%d bytes are kept, %v", len(data), err)
+	}
 }
 
 // VMs of the catalog's types count with what the types have; others with what their annotations ask for, and they cost nothing that is known.

@@ -84,14 +84,7 @@ func Options(policies *WatchedPolicies, controls bool) crcache.Options {
 			&appsv1.ReplicaSet{}:  {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
 			&appsv1.StatefulSet{}: {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
 			&appsv1.DaemonSet{}:   {UnsafeDisableDeepCopy: &shared, Transform: keep.workload},
-			&corev1.Node{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
-				n := obj.(*corev1.Node)
-				kept := &corev1.Node{ObjectMeta: labelled(n.ObjectMeta)}
-				kept.Spec.Unschedulable, kept.Spec.Taints = n.Spec.Unschedulable, n.Spec.Taints
-				kept.Status.Conditions = n.Status.Conditions
-				kept.Status.Allocatable, kept.Status.Capacity = n.Status.Allocatable, n.Status.Capacity
-				return kept, nil
-			}},
+			&corev1.Node{}:        {UnsafeDisableDeepCopy: &shared, Transform: keepNode},
 			&schedulingv1.PriorityClass{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				p := obj.(*schedulingv1.PriorityClass)
 				return &schedulingv1.PriorityClass{ObjectMeta: world.Identity(p.ObjectMeta), Value: p.Value, PreemptionPolicy: p.PreemptionPolicy}, nil
@@ -100,16 +93,11 @@ func Options(policies *WatchedPolicies, controls bool) crcache.Options {
 			&versprei.PodDistributor{}:              {UnsafeDisableDeepCopy: &shared, Transform: keepPodDistributor},
 			&corev1.Namespace{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				ns := obj.(*corev1.Namespace)
-				kept := &corev1.Namespace{ObjectMeta: labelled(ns.ObjectMeta)}
-				kept.Annotations = world.Pick(ns.Annotations, stowage.ModeKey)
+				kept := &corev1.Namespace{ObjectMeta: world.Identity(ns.ObjectMeta)}
+				kept.Labels, kept.Annotations = ns.Labels, world.Pick(ns.Annotations, stowage.ModeKey)
 				return kept, nil
 			}},
-			&stowage.PoolState{}: {Transform: func(obj any) (any, error) {
-				if state := obj.(*stowage.PoolState); !controls {
-					state.Status = stowage.PoolStateStatus{}
-				}
-				return crcache.TransformStripManagedFields()(obj)
-			}},
+			&stowage.PoolState{}: {Transform: func(obj any) (any, error) { return keepPoolState(obj.(*stowage.PoolState), controls) }},
 			&corev1.LimitRange{}: {UnsafeDisableDeepCopy: &shared, Transform: func(obj any) (any, error) {
 				lr := obj.(*corev1.LimitRange)
 				return &corev1.LimitRange{ObjectMeta: world.Identity(lr.ObjectMeta), Spec: lr.Spec}, nil
@@ -120,13 +108,6 @@ func Options(policies *WatchedPolicies, controls bool) crcache.Options {
 			}},
 		},
 	}
-}
-
-// labelled keeps the labels and annotations, too.
-func labelled(m metav1.ObjectMeta) metav1.ObjectMeta {
-	kept := world.Identity(m)
-	kept.Labels, kept.Annotations = m.Labels, m.Annotations
-	return kept
 }
 
 func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"encoding/json"
 	"math"
 	"time"
 
@@ -79,6 +80,42 @@ func (p *WatchedPolicies) transform(obj any) (any, error) {
 		return keepVolume(o), nil
 	}
 	return crcache.TransformStripManagedFields()(obj)
+}
+
+// The most that is kept of an object, in bytes. Nobody needs as much: of a larger one only the identity is kept.
+const (
+	mostOfNode      = 64 << 10 // or of a PersistentVolume
+	mostOfPoolState = 512 << 10
+)
+
+// keepNode keeps what pods ask of a node, whether it is ready, and what says how many VMs it may have. A node that is too large is in no pool.
+func keepNode(obj any) (any, error) {
+	n := obj.(*corev1.Node)
+	kept := &corev1.Node{ObjectMeta: world.Identity(n.ObjectMeta)}
+	kept.Labels, kept.Annotations = n.Labels, world.Pick(n.Annotations, stowage.PeerPodsCapacityAnnotation, stowage.PeerPodsLimitAnnotation)
+	kept.Spec.Unschedulable, kept.Spec.Taints = n.Spec.Unschedulable, n.Spec.Taints
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			kept.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	kept.Status.Allocatable, kept.Status.Capacity = n.Status.Allocatable, n.Status.Capacity
+	if kept.Size() > mostOfNode {
+		return &corev1.Node{ObjectMeta: world.Identity(n.ObjectMeta)}, nil
+	}
+	return kept, nil
+}
+
+// keepPoolState keeps all but the managed fields, and the status for a process that controls. One that is too large says nothing of any pool.
+func keepPoolState(s *stowage.PoolState, controls bool) (any, error) {
+	s.ManagedFields = nil
+	if !controls {
+		s.Status = stowage.PoolStateStatus{}
+	}
+	if data, err := json.Marshal(s); err != nil || len(data) > mostOfPoolState {
+		return &stowage.PoolState{ObjectMeta: world.Identity(s.ObjectMeta)}, err
+	}
+	return s, nil
 }
 
 // dated keeps the generation and the age, too.

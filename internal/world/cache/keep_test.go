@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,35 +33,52 @@ func keepOf(t *testing.T, object client.Object) func(any) (any, error) {
 			return by.Transform
 		}
 	}
-	t.Fatalf("%T is kept as it is", object)
-	return nil
+	return Options(NewWatchedPolicies(), true).DefaultTransform
 }
 
-// Whatever a tenant writes into an object, every replica keeps little of it.
+// trusted are the kinds that only the administrators of a cluster write.
+var trusted = []client.Object{&flexdaemonsets.FlexDaemonsetTemplate{}, &schedulingv1.PriorityClass{}, &corev1.LimitRange{}, &corev1.ResourceQuota{}}
+
+// Whatever others write into an object, every replica keeps little of it. Each kind of the cache is tried, and one that is not known fails.
 func TestCachesKeepLittle(t *testing.T) {
 	const most = 4*(sequence.MaxText+1) + 24<<10 // two texts of a workload, two of its template, and what is short
-	large := strings.Repeat("x", 200<<10)
+	large, many := strings.Repeat("x", 200<<10), slices.Repeat([]string{strings.Repeat("v", 60)}, 10_000)
 	m := metav1.ObjectMeta{
 		Namespace: "ns", Name: "web", UID: "u", Annotations: map[string]string{"other": large},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: large, UID: "d", Controller: new(true)}},
+		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: large}},
 	}
 	for i, key := range []string{
 		stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation, stowage.SpreadStrategyAliasAnnotation, stowage.RebalanceAnnotation,
 		stowage.RepairAnnotation, stowage.SpillAnnotation, stowage.AcrossAnnotation, flexdaemonsets.TemplateAnnotation, "deployment.kubernetes.io/revision",
-		stowage.DeclaredResourcesAnnotation, stowage.OriginalResourcesAnnotation, stowage.ModeKey,
+		stowage.DeclaredResourcesAnnotation, stowage.OriginalResourcesAnnotation, stowage.ModeKey, stowage.PeerPodsLimitAnnotation, stowage.PeerPodsCapacityAnnotation,
 	} {
 		m.Annotations[key] = fmt.Sprint(i, large)
 	}
+	labelled, ordinals := m, map[string]string{}
+	labelled.Labels = map[string]string{}
+	for i := range 20_000 {
+		labelled.Labels[fmt.Sprintf("%s-%d", many[0], i)], ordinals[fmt.Sprint(i)] = many[0], many[0]
+	}
 	template := corev1.PodTemplateSpec{ObjectMeta: m}
-	selector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: metav1.LabelSelectorOpIn, Values: slices.Repeat([]string{"v"}, 50_000)}}}
-	for _, object := range []client.Object{
+	selector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: metav1.LabelSelectorOpIn, Values: many}}}
+	conditions := corev1.NodeStatus{Conditions: slices.Repeat([]corev1.NodeCondition{{Type: corev1.NodeReady + "x", Message: many[0]}}, 10_000)}
+	affinity := &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "k", Operator: corev1.NodeSelectorOpIn, Values: many}},
+	}}}}
+	objects := []client.Object{
 		&metav1.PartialObjectMetadata{ObjectMeta: m},
 		&appsv1.ReplicaSet{ObjectMeta: m, Spec: appsv1.ReplicaSetSpec{Template: template}},
 		&appsv1.StatefulSet{ObjectMeta: m, Spec: appsv1.StatefulSetSpec{Template: template}},
 		&appsv1.DaemonSet{ObjectMeta: m, Spec: appsv1.DaemonSetSpec{Template: template, Selector: selector}},
 		&versprei.PodDistributor{ObjectMeta: m},
 		&corev1.Namespace{ObjectMeta: m},
-	} {
+		&corev1.Node{ObjectMeta: m, Status: conditions},
+		&corev1.Node{ObjectMeta: labelled},
+		&corev1.PersistentVolume{ObjectMeta: m, Spec: corev1.PersistentVolumeSpec{NodeAffinity: affinity}},
+		&stowage.PoolState{ObjectMeta: m, Ordinals: ordinals},
+	}
+	for _, object := range objects {
 		t.Run(fmt.Sprintf("%T", object), func(t *testing.T) {
 			kept, err := keepOf(t, object)(object)
 			if err != nil {
@@ -71,6 +89,12 @@ func TestCachesKeepLittle(t *testing.T) {
 				t.Errorf("%d bytes are kept, want at most %d, %v", len(data), most, err)
 			}
 		})
+	}
+	for kind := range Options(NewWatchedPolicies(), true).ByObject {
+		same := func(o client.Object) bool { return reflect.TypeOf(o) == reflect.TypeOf(kind) }
+		if !slices.ContainsFunc(objects, same) && !slices.ContainsFunc(trusted, same) {
+			t.Errorf("a large %T is not tried", kind)
+		}
 	}
 }
 

@@ -101,5 +101,8 @@ func keepVolume(v *corev1.PersistentVolume) *corev1.PersistentVolume {
 	if ref := v.Spec.ClaimRef; ref != nil {
 		kept.Spec.ClaimRef = &corev1.ObjectReference{Namespace: ref.Namespace, Name: ref.Name}
 	}
+	if kept.Size() > mostOfNode { // as one that is not known
+		return &corev1.PersistentVolume{ObjectMeta: world.Identity(v.ObjectMeta)}
+	}
 	return kept
 }
