@@ -7,10 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// How many series a bounded gauge has, in all and of one namespace. Whoever may create workloads makes more.
+// How many series a bounded gauge has, in all and of one namespace, and how many bytes their labels have. Whoever may create workloads makes more.
 const (
 	mostSeries            = 2000
 	mostSeriesOfNamespace = 100
+	mostLabelBytes        = 512 << 10
 )
 
 // other stands for the series beyond the bound, in all labels but that of the namespace, which is empty.
@@ -25,6 +26,7 @@ type BoundedGauge struct {
 	series map[string]*series // by labels
 	named  map[string]int     // how many are published, by namespace
 	all    int
+	bytes  int // of the labels of those that are published
 	rest   float64
 	beyond []string // labels of the rest; nil where there is none
 }
@@ -37,7 +39,7 @@ type series struct {
 
 // BoundedGauge registers a bounded gauge. The first label is the namespace.
 func (s *Set) BoundedGauge(name, help string, labels ...string) *BoundedGauge {
-	help += " A value of 0 has no series. Beyond 2,000 series, or 100 of one namespace, the others are added up in one that has other for a name."
+	help += " A value of 0 has no series. Beyond 2,000 series, 100 of one namespace, or 512 KiB of labels, the others are added up in one that has other for a name."
 	g := &BoundedGauge{vec: s.GaugeVec(name, help, labels...), beyond: make([]string, len(labels))}
 	for i := range labels[1:] {
 		g.beyond[i+1] = other
@@ -48,14 +50,14 @@ func (s *Set) BoundedGauge(name, help string, labels ...string) *BoundedGauge {
 
 // BoundedRatio is BoundedGauge for values that cannot be added up. Those beyond the bound are left out.
 func (s *Set) BoundedRatio(name, help string, labels ...string) *BoundedGauge {
-	help += " Series beyond 2,000, or 100 of one namespace, are left out."
+	help += " Series beyond 2,000, 100 of one namespace, or 512 KiB of labels are left out."
 	g := &BoundedGauge{vec: s.GaugeVec(name, help, labels...)}
 	g.clear()
 	return g
 }
 
 func (g *BoundedGauge) clear() {
-	g.series, g.named, g.all, g.rest = map[string]*series{}, map[string]int{}, 0, 0
+	g.series, g.named, g.all, g.bytes, g.rest = map[string]*series{}, map[string]int{}, 0, 0, 0
 }
 
 // Set sets the value of a series.
@@ -74,10 +76,11 @@ func (g *BoundedGauge) Set(value float64, labels ...string) {
 		known = &series{labels: labels}
 		g.series[key] = known
 	}
-	if !known.named && g.all < mostSeries && g.named[labels[0]] < mostSeriesOfNamespace {
+	if !known.named && g.all < mostSeries && g.named[labels[0]] < mostSeriesOfNamespace && g.bytes+len(key) <= mostLabelBytes {
 		g.addRest(-known.value)
 		known.named = true
 		g.all++
+		g.bytes += len(key)
 		g.named[labels[0]]++
 	}
 	if known.named {
@@ -96,6 +99,7 @@ func (g *BoundedGauge) remove(key string, known *series) {
 	}
 	g.vec.DeleteLabelValues(known.labels...)
 	g.all--
+	g.bytes -= len(key)
 	if g.named[known.labels[0]]--; g.named[known.labels[0]] == 0 {
 		delete(g.named, known.labels[0])
 	}

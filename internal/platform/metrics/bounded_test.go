@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,5 +61,36 @@ func TestBoundedGauge(t *testing.T) {
 	g.Set(1, "ns", "a")
 	if g.Reset(); testutil.CollectAndCount(g.vec) != 0 {
 		t.Error("a series is left")
+	}
+}
+
+// Long labels take the place of short ones, and not more memory. What goes makes room.
+func TestBoundedGaugeInBytes(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	g := NewSet(registry).BoundedGauge("test", "Test.", "namespace", "name")
+	published := func() (bytes int) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range families[0].GetMetric() {
+			for _, l := range m.GetLabel() {
+				bytes += len(l.GetValue())
+			}
+		}
+		return bytes
+	}
+	name := func(i int) string { return fmt.Sprint(i, strings.Repeat("x", 100_000)) }
+	for i := range 20 {
+		g.Set(1, fmt.Sprint("ns-", i), name(i))
+	}
+	if n := published(); n > mostLabelBytes || n < mostLabelBytes/2 {
+		t.Errorf("labels of %d bytes are published", n)
+	}
+	before := published()
+	g.Set(0, "ns-0", name(0))
+	g.Set(1, "ns-19", name(19))
+	if n := published(); n < before-10 || n > mostLabelBytes {
+		t.Errorf("labels of %d bytes are published after one made room, and of %d before", n, before)
 	}
 }
