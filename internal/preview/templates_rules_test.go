@@ -312,7 +312,7 @@ func (w *wanted) vm() map[string]string {
 		name string
 		unit int64
 	}{
-		"default_vcpus": {"cpu", 1000}, "default_memory": {"memory", 1000 << 20}, "default_mem": {"memory", 1000 << 20}, "default_gpus": {"nvidia.com/gpu", 1000},
+		"default_vcpus": {"cpu", 1000}, "default_memory": {"memory", 1000 << 20}, "default_gpus": {"nvidia.com/gpu", 1000},
 	} {
 		if n := (sum[of.name] + of.unit - 1) / of.unit; n > 0 {
 			out["io.katacontainers.config.hypervisor."+annotation] = strconv.FormatInt(n, 10)

@@ -134,21 +134,21 @@ func TestPeerPodShapes(t *testing.T) {
 		want    []string
 		warning string
 	}{
-		"init containers":               {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").InitContainer("i", "", "cpu=2,memory=2Gi"), want: []string{"3", "3072", "3072", ""}},
-		"sidecars":                      {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").Sidecar("s", "cpu=500m,memory=1Gi", ""), want: []string{"2", "2048", "2048", ""}},
-		"GPUs of several vendors":       {pod: suite.PeerPod().Container("a", "", "nvidia.com/gpu=1").Container("b", "", "amd.com/gpu=1,gpu.intel.com/i915=2"), want: []string{"", "", "", "4"}},
-		"hugepages":                     {pod: suite.PeerPod().Container("a", "", "hugepages-2Mi=4Mi,cpu=1,memory=1Gi"), want: []string{"1", "1024", "1024", ""}, warning: "hugepages-2Mi (4Mi) is left out"},
-		"ephemeral storage":             {pod: suite.PeerPod().Container("a", "ephemeral-storage=1Gi", "ephemeral-storage=2Gi"), want: []string{"", "", "", ""}},
-		"pod-level resources":           {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").PodResources("cpu=2,memory=2Gi", "cpu=2,memory=3Gi"), want: []string{"2", "3072", "3072", ""}},
-		"requests without limits":       {pod: suite.PeerPod().Container("a", "cpu=2,memory=2Gi", ""), want: []string{"2", "2048", "2048", ""}},
-		"limits without requests":       {pod: suite.PeerPod().Container("a", "", "cpu=2,memory=2Gi"), want: []string{"2", "2048", "2048", ""}},
-		"a limit here, a request there": {pod: suite.PeerPod().Container("a", "cpu=1", "cpu=8").Container("b", "cpu=2", ""), want: []string{"10", "", "", ""}},
-		"fractions and odd units":       {pod: suite.PeerPod().Container("a", "cpu=1500m,memory=1G", "").Container("b", "cpu=1m,memory=1", ""), want: []string{"2", "954", "954", ""}},
-		"zero and absent values":        {pod: suite.PeerPod().Container("a", "cpu=0", "").Container("b", "", ""), want: []string{"", "", "", ""}},
-		"a user's annotation":           {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").Annotation(stowage.DefaultVCPUsAnnotation, "6"), want: []string{"6", "1024", "1024", ""}},
-		"the other target class":        {pod: suite.PeerPod().RuntimeClass("kata-other").Container("a", "", "cpu=1"), want: []string{"1", "", "", ""}},
-		"an FPGA":                       {pod: suite.PeerPod().Container("a", "", "vendor.example/fpga=1,cpu=1"), want: []string{"1", "", "", ""}, warning: "vendor.example/fpga (1) is left out"},
-		"a claimed device":              {pod: suite.PeerPod().Container("a", "cpu=1", "").Claim("gpu"), want: []string{"1", "", "", ""}, warning: "keeps its resources.claims"},
+		"init containers":               {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").InitContainer("i", "", "cpu=2,memory=2Gi"), want: []string{"3", "3072", ""}},
+		"sidecars":                      {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").Sidecar("s", "cpu=500m,memory=1Gi", ""), want: []string{"2", "2048", ""}},
+		"GPUs of several vendors":       {pod: suite.PeerPod().Container("a", "", "nvidia.com/gpu=1").Container("b", "", "amd.com/gpu=1,gpu.intel.com/i915=2"), want: []string{"", "", "4"}},
+		"hugepages":                     {pod: suite.PeerPod().Container("a", "", "hugepages-2Mi=4Mi,cpu=1,memory=1Gi"), want: []string{"1", "1024", ""}, warning: "hugepages-2Mi (4Mi) is left out"},
+		"ephemeral storage":             {pod: suite.PeerPod().Container("a", "ephemeral-storage=1Gi", "ephemeral-storage=2Gi"), want: []string{"", "", ""}},
+		"pod-level resources":           {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").PodResources("cpu=2,memory=2Gi", "cpu=2,memory=3Gi"), want: []string{"2", "3072", ""}},
+		"requests without limits":       {pod: suite.PeerPod().Container("a", "cpu=2,memory=2Gi", ""), want: []string{"2", "2048", ""}},
+		"limits without requests":       {pod: suite.PeerPod().Container("a", "", "cpu=2,memory=2Gi"), want: []string{"2", "2048", ""}},
+		"a limit here, a request there": {pod: suite.PeerPod().Container("a", "cpu=1", "cpu=8").Container("b", "cpu=2", ""), want: []string{"10", "", ""}},
+		"fractions and odd units":       {pod: suite.PeerPod().Container("a", "cpu=1500m,memory=1G", "").Container("b", "cpu=1m,memory=1", ""), want: []string{"2", "954", ""}},
+		"zero and absent values":        {pod: suite.PeerPod().Container("a", "cpu=0", "").Container("b", "", ""), want: []string{"", "", ""}},
+		"a user's annotation":           {pod: suite.PeerPod().Container("a", "", "cpu=1,memory=1Gi").Annotation(stowage.DefaultVCPUsAnnotation, "6"), want: []string{"6", "1024", ""}},
+		"the other target class":        {pod: suite.PeerPod().RuntimeClass("kata-other").Container("a", "", "cpu=1"), want: []string{"1", "", ""}},
+		"an FPGA":                       {pod: suite.PeerPod().Container("a", "", "vendor.example/fpga=1,cpu=1"), want: []string{"1", "", ""}, warning: "vendor.example/fpga (1) is left out"},
+		"a claimed device":              {pod: suite.PeerPod().Container("a", "cpu=1", "").Claim("gpu"), want: []string{"1", "", ""}, warning: "keeps its resources.claims"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

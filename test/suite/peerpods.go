@@ -24,12 +24,9 @@ import (
 // PeerPod begins a peer pod; its name is generated.
 func PeerPod() *testkit.PodBuilder { return testkit.Pod("p").RuntimeClass("kata-remote") }
 
-// VMSize returns the sizing annotations: vCPUs, memory, memory again, GPUs.
+// VMSize returns the sizing annotations: vCPUs, memory, GPUs.
 func VMSize(p *corev1.Pod) []string {
-	return []string{
-		p.Annotations[stowage.DefaultVCPUsAnnotation], p.Annotations[stowage.DefaultMemoryAnnotation],
-		p.Annotations[stowage.DefaultMemAnnotation], p.Annotations[stowage.DefaultGPUsAnnotation],
-	}
+	return []string{p.Annotations[stowage.DefaultVCPUsAnnotation], p.Annotations[stowage.DefaultMemoryAnnotation], p.Annotations[stowage.DefaultGPUsAnnotation]}
 }
 
 // ReplicaSet makes a ReplicaSet of a template, without creating it.

@@ -47,9 +47,8 @@ const OriginalResourcesAnnotation = "stowage.dev/original-resources"
 // PeerPodLabel is "true" on a peer pod.
 const PeerPodLabel = "stowage.dev/peer-pod"
 
-// The sizing annotations of a peer pod. Kata Containers reads the first two
-// and the GPU count; the memory is repeated under the name that the peer-pod
-// accounting document uses.
+// The sizing annotations of a peer pod. Kata Containers reads all but default_mem, which is the name that the peer-pod accounting document
+// uses. It is written only if that is asked for: Kata Containers refuses it by default.
 const (
 	DefaultVCPUsAnnotation  = "io.katacontainers.config.hypervisor.default_vcpus"
 	DefaultMemoryAnnotation = "io.katacontainers.config.hypervisor.default_memory" // MiB

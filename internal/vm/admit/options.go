@@ -27,6 +27,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	f.Text(&o.Config.VMResource, "pod-vm-extended-resource", "POD_VM_EXTENDED_RESOURCE", "Extended resource; each peer pod requests one")
 	f.List(&o.Config.GPUResources, "peerpods-gpu-resources", "PEERPODS_GPU_RESOURCES", "Resources that count as GPUs, comma-separated; an asterisk at the end stands for any rest")
 	f.Text((*string)(&o.Config.Sizing), "peerpods-sizing", "PEERPODS_SIZING", "How a pod's containers add up: Sum, or Effective (as the scheduler counts them)")
+	f.List(&o.Config.MemoryAnnotations, "peerpods-memory-annotations", "PEERPODS_MEMORY_ANNOTATIONS", "Annotations that have the memory of a peer pod's VM, without their prefix, comma-separated: default_memory, or default_memory,default_mem where the enable_annotations of Kata Containers allow the second one")
 }
 
 // Validate reports every invalid setting, joined.
@@ -34,7 +35,7 @@ func (o *Options) Validate() error {
 	if !o.Enabled {
 		return nil
 	}
-	for _, list := range []*[]string{&o.Config.RuntimeClasses, &o.Config.GPUResources} {
+	for _, list := range []*[]string{&o.Config.RuntimeClasses, &o.Config.GPUResources, &o.Config.MemoryAnnotations} {
 		*list = config.Trimmed(*list)
 	}
 	var errs []error
@@ -47,4 +48,5 @@ func (o *Options) Validate() error {
 // peerPodFlags are the flags of the fields of [peerpod.Config].
 var peerPodFlags = map[string]string{
 	"RuntimeClasses": "target-runtimeclass", "VMResource": "pod-vm-extended-resource", "GPUResources": "peerpods-gpu-resources", "Sizing": "peerpods-sizing",
+	"MemoryAnnotations": "peerpods-memory-annotations",
 }

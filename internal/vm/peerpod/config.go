@@ -35,7 +35,13 @@ type Config struct {
 	GPUResources []string
 	// Sizing says how the containers add up.
 	Sizing Sizing
+	// MemoryAnnotations are the annotations that have the VM's memory, without the prefix that Kata Containers' have. The first one is
+	// default_memory. The accounting document calls it default_mem, which Kata Containers refuses unless its enable_annotations allow it.
+	MemoryAnnotations []string
 }
+
+// memoryNames are the possible values of [Config.MemoryAnnotations].
+var memoryNames = []string{"default_memory", "default_mem"}
 
 // DefaultConfig is what Stowage uses unless configured otherwise.
 func DefaultConfig() Config {
@@ -44,6 +50,8 @@ func DefaultConfig() Config {
 		VMResource:     stowage.DefaultVMResource,
 		GPUResources:   []string{"nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"},
 		Sizing:         SizingSum,
+
+		MemoryAnnotations: memoryNames[:1],
 	}
 }
 
@@ -88,6 +96,9 @@ func (c *Config) Validate() (errs []*SettingError) {
 	}
 	if !slices.Contains([]Sizing{SizingSum, SizingEffective}, c.Sizing) {
 		fail("Sizing", "sizing %q: must be %s or %s", c.Sizing, SizingSum, SizingEffective)
+	}
+	if names := c.MemoryAnnotations; !slices.Equal(names, memoryNames) && !slices.Equal(names, memoryNames[:1]) {
+		fail("MemoryAnnotations", "memory annotations %q: must be %s, or %s", strings.Join(names, ","), memoryNames[0], strings.Join(memoryNames, ","))
 	}
 	return errs
 }

@@ -3,6 +3,7 @@ package peerpod
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,8 +43,13 @@ func (c *Config) Convert(pod *podpatch.Pod, sized map[string][]corev1.ResourceNa
 		return nil, nil, err
 	}
 	for _, key := range now.Kept {
-		if _, err := strconv.ParseUint(pod.Metadata.Annotations[key], 10, 32); err != nil {
-			warnings = append(warnings, fmt.Sprintf("annotation %s is %q; Kata Containers expects a whole number there", key, pod.Metadata.Annotations[key]))
+		value := pod.Metadata.Annotations[key]
+		if key == stowage.DefaultVCPUsAnnotation {
+			if _, ok := parseVCPUs(value); !ok {
+				warnings = append(warnings, fmt.Sprintf("annotation %s is %q; Kata Containers expects a number there, such as 2 or 0.75", key, value))
+			}
+		} else if _, err := strconv.ParseUint(value, 10, 32); err != nil {
+			warnings = append(warnings, fmt.Sprintf("annotation %s is %q; Kata Containers expects a whole number there", key, value))
 		}
 	}
 
@@ -161,7 +167,7 @@ func (c *Config) annotate(out, pod *podpatch.Pod, now, wrote *record, copied boo
 		if twin, ok := twins[key]; ok && slices.Contains(now.Kept, twin) {
 			value = pod.Metadata.Annotations[twin] // two names of one number must agree
 		}
-		if value == "" {
+		if value == "" || !c.writes(key) {
 			if _, wasOurs := ours[key]; wasOurs {
 				delete(out.Metadata.Annotations, key)
 			}
@@ -214,6 +220,21 @@ func (c *Config) recorded(pod *podpatch.Pod) (*record, amounts, error) {
 var twins = map[string]string{
 	stowage.DefaultMemoryAnnotation: stowage.DefaultMemAnnotation,
 	stowage.DefaultMemAnnotation:    stowage.DefaultMemoryAnnotation,
+}
+
+// writes reports whether a sizing annotation is written.
+func (c *Config) writes(key string) bool {
+	return key != stowage.DefaultMemAnnotation || slices.Contains(c.MemoryAnnotations, memoryNames[1])
+}
+
+// parseVCPUs returns the vCPUs that an annotation has, rounded up: Kata Containers reads a fraction there, too (setFloat32WithCheck in
+// src/runtime/pkg/oci/utils.go of Kata Containers 4.1.0).
+func parseVCPUs(text string) (vcpus int64, ok bool) {
+	f, err := strconv.ParseFloat(text, 32)
+	if err != nil || !(f >= 0 && f <= math.MaxInt32) { // which is not true of what is no number
+		return 0, false
+	}
+	return int64(math.Ceil(f)), true
 }
 
 // annotationsFor returns every sizing annotation of a size; a value of zero is

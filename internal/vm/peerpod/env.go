@@ -49,9 +49,7 @@ func writeOut(out *podpatch.Pod, of *record, vm corev1.ResourceList) (warnings [
 
 // SizeOf returns the vCPUs and the memory, in bytes, of the VM that annotations ask for, whoever wrote them. What they do not say is 0.
 func SizeOf(annotations map[string]string) (vcpus, memory int64) {
-	if n, err := strconv.ParseInt(annotations[stowage.DefaultVCPUsAnnotation], 10, 32); err == nil && n > 0 {
-		vcpus = n
-	}
+	vcpus, _ = parseVCPUs(annotations[stowage.DefaultVCPUsAnnotation])
 	if n, err := strconv.ParseInt(annotations[stowage.DefaultMemoryAnnotation], 10, 42); err == nil && n > 0 {
 		memory = n << 20
 	}

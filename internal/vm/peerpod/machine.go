@@ -74,13 +74,17 @@ func chooseType(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, 
 func (a amounts) need(pod *podpatch.Pod, kept []string) *catalog.Need {
 	n := &catalog.Need{NanoCPU: int64(a.nanoCPU), MilliMemory: int64(a.memory), GPUs: int64(a.gpus), Zone: zoneOf(pod)}
 	for _, key := range kept {
+		if key == stowage.DefaultVCPUsAnnotation {
+			if v, ok := parseVCPUs(pod.Metadata.Annotations[key]); ok {
+				n.NanoCPU, n.VCPUs = 0, v
+			}
+			continue
+		}
 		v, err := strconv.ParseUint(pod.Metadata.Annotations[key], 10, 32)
 		if err != nil {
 			continue
 		}
 		switch key {
-		case stowage.DefaultVCPUsAnnotation:
-			n.NanoCPU, n.VCPUs = 0, int64(v)
 		case stowage.DefaultMemoryAnnotation, stowage.DefaultMemAnnotation:
 			n.MilliMemory, n.Memory = 0, int64(v)<<20
 		case stowage.DefaultGPUsAnnotation:

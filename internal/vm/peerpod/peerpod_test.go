@@ -3,6 +3,7 @@ package peerpod_test
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,16 +15,17 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/vm/catalog"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 const vm = stowage.DefaultVMResource
 
-// sizing returns the four sizing annotations, in a fixed order; "" is none.
+// sizing returns the sizing annotations, in a fixed order; "" is none.
 func sizing(p *podpatch.Pod) []string {
 	a := p.Metadata.Annotations
-	return []string{a[stowage.DefaultVCPUsAnnotation], a[stowage.DefaultMemoryAnnotation], a[stowage.DefaultMemAnnotation], a[stowage.DefaultGPUsAnnotation]}
+	return []string{a[stowage.DefaultVCPUsAnnotation], a[stowage.DefaultMemoryAnnotation], a[stowage.DefaultGPUsAnnotation]}
 }
 
 func pod() *testkit.PodBuilder { return testkit.Pod("p").RuntimeClass("kata-remote") }
@@ -37,6 +39,79 @@ func convert(t interface{ Fatalf(string, ...any) }, cfg *peerpod.Config, p *podp
 	return got, warnings
 }
 
+// Kata Containers refuses a sandbox if one annotation of its prefix matches none of the expressions in enable_annotations. These are the default
+// ones of the remote hypervisor: src/runtime/config/configuration-remote.toml.in of Kata Containers 4.1.0.
+var enabledByKata = []string{"machine_type", "default_memory", "default_vcpus", "image", "default_gpus", "gpu_model", "cc_init_data"}
+
+func TestKataTakesOurAnnotations(t *testing.T) {
+	cfg := peerpod.DefaultConfig()
+	named := catalog.Type{Name: "large", VCPUs: 8, Memory: 1 << 34, GPUs: 2, Model: "h100"}
+	got, _, err := cfg.Convert(pod().Container("a", "", "cpu=1,memory=1Gi,nvidia.com/gpu=1").View(t), nil, "", chooser{&named})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const prefix = "io.katacontainers.config.hypervisor."
+	ours := 0
+	for key := range got.Metadata.Annotations {
+		if name, is := strings.CutPrefix(key, prefix); is {
+			ours++
+			if !slices.ContainsFunc(enabledByKata, func(e string) bool { return regexp.MustCompile(e).MatchString(name) }) {
+				t.Errorf("Kata Containers refuses %s", key)
+			}
+		}
+	}
+	if ours != 5 {
+		t.Errorf("%d annotations for Kata Containers: %v", ours, got.Metadata.Annotations)
+	}
+}
+
+// The document's name of the memory is written where that is asked for, and goes where it is not any more, unless another client wrote it.
+func TestMemoryAnnotations(t *testing.T) {
+	one, both := peerpod.DefaultConfig(), peerpod.DefaultConfig()
+	both.MemoryAnnotations = []string{"default_memory", "default_mem"}
+	names := func(p *podpatch.Pod) []string {
+		return []string{p.Metadata.Annotations[stowage.DefaultMemoryAnnotation], p.Metadata.Annotations[stowage.DefaultMemAnnotation]}
+	}
+	check := func(what string, p *podpatch.Pod, want ...string) {
+		t.Helper()
+		if got := names(p); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	plain := pod().Container("a", "", "memory=1Gi").View(t)
+	wrote, _ := convert(t, &both, plain)
+	check("both", wrote, "1024", "1024")
+	again, _ := convert(t, &one, wrote)
+	check("both, and then one", again, "1024", "")
+	own, _ := convert(t, &one, pod().Container("a", "", "memory=1Gi").Annotation(stowage.DefaultMemAnnotation, "512").View(t))
+	check("the user's, by the document's name", own, "512", "512")
+	again, _ = convert(t, &one, own)
+	check("the same, again", again, "512", "512")
+	for _, wrong := range [][]string{nil, {"default_mem"}, {"default_mem", "default_memory"}, {"default_memory", "memory"}} {
+		cfg := peerpod.DefaultConfig()
+		if cfg.MemoryAnnotations = wrong; len(cfg.Validate()) == 0 {
+			t.Errorf("%q is valid", wrong)
+		}
+	}
+}
+
+// Kata Containers reads a fraction of a vCPU.
+func TestFractionsOfVCPUs(t *testing.T) {
+	cfg := peerpod.DefaultConfig()
+	for text, want := range map[string]struct {
+		vcpus  int64
+		warned bool
+	}{
+		"0.75": {1, false}, "2": {2, false}, "2.5": {3, false}, "0": {0, false},
+		"two": {0, true}, "": {0, true}, "-1": {0, true}, "NaN": {0, true}, "Inf": {0, true}, "1e300": {0, true},
+	} {
+		got, warnings := convert(t, &cfg, pod().Container("a", "", "cpu=4").Annotation(stowage.DefaultVCPUsAnnotation, text).View(t))
+		if vcpus, _ := peerpod.SizeOf(got.Metadata.Annotations); vcpus != want.vcpus || (len(warnings) > 0) != want.warned {
+			t.Errorf("%q: %d vCPUs, warned %q", text, vcpus, warnings)
+		}
+	}
+}
+
 func TestConvertSizes(t *testing.T) {
 	cases := map[string]struct {
 		pod    *testkit.PodBuilder
@@ -45,107 +120,107 @@ func TestConvertSizes(t *testing.T) {
 	}{
 		"the documented example": {
 			pod:  pod().Container("c", "cpu=1,memory=1Gi", "cpu=1,memory=2Gi"),
-			want: []string{"1", "2048", "2048", ""},
+			want: []string{"1", "2048", ""},
 		},
 		"containers and init containers add up": {
 			pod:  pod().Container("a", "", "cpu=1,memory=1Gi").Container("b", "", "cpu=500m,memory=512Mi").InitContainer("i", "", "cpu=2,memory=2Gi"),
-			want: []string{"4", "3584", "3584", ""},
+			want: []string{"4", "3584", ""},
 		},
 		"limits without requests count": {
 			pod:  pod().Container("c", "", "cpu=2,memory=2Gi"),
-			want: []string{"2", "2048", "2048", ""},
+			want: []string{"2", "2048", ""},
 		},
 		"requests without limits count": {
 			pod:  pod().Container("c", "cpu=2,memory=2Gi", ""),
-			want: []string{"2", "2048", "2048", ""},
+			want: []string{"2", "2048", ""},
 		},
 		"each container counts its limit, or else its request": {
 			pod:  pod().Container("a", "cpu=1", "cpu=8").Container("b", "cpu=2", ""),
-			want: []string{"10", "", "", ""},
+			want: []string{"10", "", ""},
 		},
 		"limit or request is chosen for each resource": {
 			pod:  pod().Container("a", "cpu=1,memory=1Gi", "cpu=3"),
-			want: []string{"3", "1024", "1024", ""},
+			want: []string{"3", "1024", ""},
 		},
 		"fractions are rounded up once, in the total": {
 			pod:  pod().Container("a", "cpu=250m", "").Container("b", "cpu=250m", ""),
-			want: []string{"1", "", "", ""},
+			want: []string{"1", "", ""},
 		},
 		"the smallest fraction is a whole vCPU and a whole MiB": {
 			pod:  pod().Container("a", "cpu=1m,memory=1", ""),
-			want: []string{"1", "1", "1", ""},
+			want: []string{"1", "1", ""},
 		},
 		"memory in decimal units": {
 			pod:  pod().Container("a", "memory=1G", ""),
-			want: []string{"", "954", "954", ""},
+			want: []string{"", "954", ""},
 		},
 		"memory in parts of bytes that add up": {
 			pod:  pod().Container("a", "memory=0.2Gi", "").Container("b", "memory=0.2Gi", "").Container("c", "memory=0.2Gi", "").Container("d", "memory=0.2Gi", "").Container("e", "memory=0.2Gi", ""),
-			want: []string{"", "1024", "1024", ""},
+			want: []string{"", "1024", ""},
 		},
 		"memory in thousandths of bytes": {
 			pod:  pod().Container("a", "memory=1048576001m", ""),
-			want: []string{"", "2", "2", ""},
+			want: []string{"", "2", ""},
 		},
 		"zero is not written": {
 			pod:  pod().Container("a", "cpu=0,memory=0,nvidia.com/gpu=0", "cpu=0"),
-			want: []string{"", "", "", ""},
+			want: []string{"", "", ""},
 		},
 		"a limit of zero is a limit": {
 			pod:  pod().Container("a", "cpu=0", "cpu=0").Container("b", "cpu=1", ""),
-			want: []string{"1", "", "", ""},
+			want: []string{"1", "", ""},
 		},
 		"nothing asked for": {
 			pod:  pod().Container("a", "", ""),
-			want: []string{"", "", "", ""},
+			want: []string{"", "", ""},
 		},
 		"GPUs of several vendors": {
 			pod: pod().Container("a", "", "nvidia.com/gpu=2").Container("b", "", "amd.com/gpu=1").
 				InitContainer("i", "", "gpu.intel.com/i915=1,gpu.intel.com/xe=1"),
-			want: []string{"", "", "", "5"},
+			want: []string{"", "", "5"},
 		},
 		"pod-level resources are the total where they say something": {
 			pod:  pod().Container("a", "", "cpu=8,memory=1Gi,nvidia.com/gpu=1").PodResources("cpu=2", "cpu=3"),
-			want: []string{"3", "1024", "1024", "1"},
+			want: []string{"3", "1024", "1"},
 		},
 		"a pod-level request without a limit is the least": {
 			pod:  pod().Container("a", "memory=1Gi", "cpu=1,memory=4Gi").PodResources("cpu=3,memory=1Gi", ""),
-			want: []string{"3", "4096", "4096", ""},
+			want: []string{"3", "4096", ""},
 		},
 		"sidecars add up": {
 			pod:  pod().Sidecar("s", "cpu=1", "").InitContainer("i", "cpu=4", "").Container("a", "cpu=1", ""),
-			want: []string{"6", "", "", ""},
+			want: []string{"6", "", ""},
 		},
 		"effective: the peak while initializing": {
 			pod:    pod().Sidecar("s", "cpu=1", "").InitContainer("i", "cpu=4", "").Container("a", "cpu=1", ""),
 			sizing: peerpod.SizingEffective,
-			want:   []string{"5", "", "", ""},
+			want:   []string{"5", "", ""},
 		},
 		"effective: a sidecar that starts after the peak is not in it": {
 			pod:    pod().InitContainer("i", "cpu=4", "").Sidecar("s", "cpu=1", "").Container("a", "cpu=1", ""),
 			sizing: peerpod.SizingEffective,
-			want:   []string{"4", "", "", ""},
+			want:   []string{"4", "", ""},
 		},
 		"effective: what runs together": {
 			pod:    pod().InitContainer("i", "cpu=2", "").Sidecar("s", "cpu=1", "").Container("a", "cpu=3", ""),
 			sizing: peerpod.SizingEffective,
-			want:   []string{"4", "", "", ""},
+			want:   []string{"4", "", ""},
 		},
 		"quantities too large to count saturate": {
 			pod:  pod().Container("a", "cpu=9223372036854775807,memory=100E", "").Container("b", "cpu=1,memory=100E", ""),
-			want: []string{"9223372037", "8796093023", "8796093023", ""},
+			want: []string{"9223372037", "8796093023", ""},
 		},
 		"a user's annotation wins": {
 			pod:  pod().Container("a", "cpu=2", "").Annotation(stowage.DefaultVCPUsAnnotation, "7"),
-			want: []string{"7", "", "", ""},
+			want: []string{"7", "", ""},
 		},
 		"a user's memory is repeated under its other name": {
 			pod:  pod().Container("a", "memory=1Gi", "").Annotation(stowage.DefaultMemoryAnnotation, "9000"),
-			want: []string{"", "9000", "9000", ""},
+			want: []string{"", "9000", ""},
 		},
 		"a VM entry of the user's own is not a size": {
 			pod:  pod().Container("a", vm+"=1,cpu=1", vm+"=1"),
-			want: []string{"1", "", "", ""},
+			want: []string{"1", "", ""},
 		},
 	}
 	for name, tc := range cases {
@@ -278,31 +353,31 @@ func TestConvertAgain(t *testing.T) {
 				}
 				p.Spec.InitContainers[0].Resources.Limits = testkit.ResourceList("memory=3Gi")
 			},
-			want: []string{"3", "1024", "1024", ""},
+			want: []string{"3", "1024", ""},
 		},
 		"a sidecar is injected": {
 			between: func(p *corev1.Pod) {
 				p.Spec.Containers = append(p.Spec.Containers, testkit.Pod("").Container("injected", "cpu=500m,memory=64Mi", "").Obj().Spec.Containers...)
 			},
-			want: []string{"4", "1088", "1088", ""},
+			want: []string{"4", "1088", ""},
 		},
 		"a sidecar is injected before our container": {
 			between: func(p *corev1.Pod) {
 				p.Spec.Containers = append(testkit.Pod("").Container("injected", "cpu=1", "").Obj().Spec.Containers, p.Spec.Containers...)
 			},
-			want: []string{"4", "1024", "1024", ""},
+			want: []string{"4", "1024", ""},
 		},
 		"another client resizes the VM": {
 			between: func(p *corev1.Pod) { p.Annotations[stowage.DefaultVCPUsAnnotation] = "16" },
-			want:    []string{"16", "1024", "1024", ""},
+			want:    []string{"16", "1024", ""},
 		},
 		"a recorded container is gone, and the VM keeps its size": {
 			between: func(p *corev1.Pod) { p.Spec.InitContainers = nil },
-			want:    []string{"3", "1024", "1024", ""},
+			want:    []string{"3", "1024", ""},
 		},
 		"pod-level resources are added": {
 			between: func(p *corev1.Pod) { p.Spec.Resources = pod().PodResources("cpu=9", "").Obj().Spec.Resources },
-			want:    []string{"9", "1024", "1024", ""},
+			want:    []string{"9", "1024", ""},
 		},
 	}
 	for name, tc := range cases {
@@ -482,7 +557,7 @@ func TestConvertCopiedRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := []string{"2", "", "", ""}; !slices.Equal(sizing(got)[:4], want) {
+		if want := []string{"2", "", ""}; !slices.Equal(sizing(got), want) {
 			t.Errorf("round %d: the size is %v, want %v", round, sizing(got), want)
 		}
 		if len(warnings) != 1 || !strings.Contains(warnings[0], "a copy of another pod's") {
@@ -508,7 +583,7 @@ func TestConvertCopiedRecordOfOtherContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"2", "512", "512", ""}; !slices.Equal(sizing(got), want) { // a user wrote the memory
+	if want := []string{"2", "512", ""}; !slices.Equal(sizing(got), want) { // a user wrote the memory
 		t.Errorf("the size is %v, want %v", sizing(got), want)
 	}
 }
@@ -543,3 +618,11 @@ func TestConfigValidate(t *testing.T) {
 		t.Error("a VM resource that is also a GPU is accepted")
 	}
 }
+
+// chooser chooses one type for each pod.
+type chooser struct{ only *catalog.Type }
+
+func (c chooser) Choose(*catalog.Need) (*catalog.Type, []string) { return c.only, nil }
+func (c chooser) Type(string) *catalog.Type                      { return c.only }
+func (chooser) Closed(string) bool                               { return false }
+func (chooser) Check(string, *catalog.Need) []string             { return nil }
