@@ -20,6 +20,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/successor"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
@@ -45,7 +46,9 @@ type Host struct {
 	World   *worldcache.Cache
 	Scope   *scope.Scope
 	Evictor *evict.Evictor
-	Clock   clock.WithTickerAndDelayedExecution
+	// Successors says whose pods are created again.
+	Successors *successor.Finder
+	Clock      clock.WithTickerAndDelayedExecution
 	// Time is the API server's clock. It judges dates that the API server wrote; Clock measures waits.
 	Time clock.PassiveClock
 	// Unsettled reports whether the watches may show what was before the process was frozen.

@@ -195,6 +195,16 @@ func closedText(closed map[nodefit.Closed]int, taint string) string {
 	return strings.Join(parts, ", ")
 }
 
+// lost reports whether nobody may create a pod in the place of this one if it is evicted. Pods of Jobs depend on their Job.
+func lost(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return true
+	}
+	ref := world.RefOf(owner)
+	return !ref.IsJob() && !ref.Recreates()
+}
+
 // spills fills in when other pools take a pod that waits for a pool, or why they do not.
 func (c *cells) spills(pod *corev1.Pod, p *policy.Policy, pool int, v *finding.Values) {
 	if p.Spill == nil || p.Spill[pool].After == 0 {
@@ -203,8 +213,10 @@ func (c *cells) spills(pod *corev1.Pod, p *policy.Policy, pool int, v *finding.V
 	switch {
 	case len(podstatus.VolumeClaims(&pod.Spec)) > 0:
 		v.Objects = "pods with a PersistentVolumeClaim that is bound stay"
-	case pod.Spec.SchedulingGroup != nil:
-		v.Objects = "pods of a scheduling group stay"
+	case podstatus.Grouped(pod):
+		v.Objects = "pods of a group stay"
+	case lost(pod):
+		v.Objects = "pods stay whose owner may create no others in their place"
 	default:
 		v.Objects = c.untaken(pod, p, pool)
 	}

@@ -191,7 +191,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 	service.Changes.Add(func(change seats.Change) { rooms.PodLeft(change.Left) })
 	shortages := &shortage.Controller{
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Policies: byOwner, Seats: service, Scope: h.Scope,
-		Room: rooms, Evictor: h.Evictor, Clock: h.Clock, Timing: o.Shortage, NodeGroups: nodeGroups,
+		Room: rooms, Evictor: h.Evictor, Successors: h.Successors, Clock: h.Clock, Timing: o.Shortage, NodeGroups: nodeGroups,
 		Log: h.Log.WithName("shortage"), Events: h.Events, Metrics: shortage.NewMetrics(h.Metrics),
 	}
 	registrations := &selection.Reader{Reader: h.Uncached, Name: h.Registration, Log: h.Log.WithName("registration")}

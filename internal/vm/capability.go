@@ -35,7 +35,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*capability.Capab
 		return c, nil
 	}
 	c.Controllers = []leader.Controller{&supply.Controller{
-		Config: o.Feature.Config, Catalogs: catalogs, Cached: h.Cached, Uncached: h.Uncached, Clientset: h.Clientset, Scope: h.Scope, Evictor: h.Evictor,
+		Config: o.Feature.Config, Catalogs: catalogs, Cached: h.Cached, Uncached: h.Uncached, Clientset: h.Clientset, Scope: h.Scope, Evictor: h.Evictor, Successors: h.Successors,
 		Clock: h.Clock, Time: h.Time, Timing: o.Supply, Log: h.Log.WithName("supply"), Events: h.Events, Metrics: supply.NewMetrics(h.Metrics),
 	}}
 	if !o.Advertises() {

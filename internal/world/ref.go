@@ -38,6 +38,17 @@ func (r Ref) IsStatefulSet() bool { return r.Kind == "StatefulSet" && r.Group() 
 // IsJob reports whether it names a Job.
 func (r Ref) IsJob() bool { return r.Kind == "Job" && r.Group() == batchv1.GroupName }
 
+// recreating are the kinds whose controllers create a pod in the place of one that was evicted. They are named one by one: a controller of workflows,
+// runners or batches takes such a pod for one that has failed, and its work is lost.
+var recreating = map[schema.GroupKind]bool{
+	{Group: appsv1.GroupName, Kind: "ReplicaSet"}: true, {Group: appsv1.GroupName, Kind: "StatefulSet"}: true, {Group: appsv1.GroupName, Kind: "DaemonSet"}: true,
+	{Group: corev1.GroupName, Kind: "ReplicationController"}: true,
+	{Group: "apps.kruise.io", Kind: "CloneSet"}:              true, {Group: "apps.kruise.io", Kind: "StatefulSet"}: true, {Group: "apps.kruise.io", Kind: "DaemonSet"}: true,
+}
+
+// Recreates reports whether it names an owner that creates a pod in the place of one that was evicted. Of a Job, [IgnoresEvictions] says it.
+func (r Ref) Recreates() bool { return recreating[schema.GroupKind{Group: r.Group(), Kind: r.Kind}] }
+
 // SameObject reports whether two references name one object, in whatever version.
 func (r Ref) SameObject(other Ref) bool {
 	return r.Name == other.Name && r.Kind == other.Kind && r.Group() == other.Group()

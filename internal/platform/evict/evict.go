@@ -4,7 +4,8 @@
 //   - a pod is only ever removed through the eviction API, so that PodDisruptionBudgets hold, and
 //     only if it still is the pod that was meant;
 //   - all evictions of Stowage together stay within one rate, however many workloads ask at once;
-//   - namespaces that ask share the rate equally, so that no tenant delays another one's evictions for long.
+//   - namespaces that ask share the rate equally, so that no tenant delays another one's evictions for long;
+//   - no pod is evicted that nobody would create again.
 //
 // A turn is given when it is used, and nobody holds one in advance. Whether a pod is still to be evicted when its
 // turn comes is for the caller to decide again: it calls [Evictor.Evict] again.
@@ -38,13 +39,16 @@ type Result string
 const (
 	Evicted Result = "evicted"
 	Waits   Result = "waits"   // the pod's turn has not come yet
-	Refused Result = "refused" // by a PodDisruptionBudget, an admission policy or the right that is missing
+	Refused Result = "refused" // by a PodDisruptionBudget, an admission policy or the right that is missing, or because the pod would be lost
 	Gone    Result = "gone"    // there is no such pod any more
 	Failed  Result = "failed"
 )
 
 // Evictor evicts pods.
 type Evictor struct {
+	// Lost says why a pod that is evicted would be lost, or "". Such a pod is not evicted.
+	Lost func(ctx context.Context, pod *corev1.Pod) (why string, err error)
+
 	client    client.Client
 	clock     clock.PassiveClock
 	evictions *prometheus.CounterVec
@@ -82,12 +86,12 @@ func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metr
 	return &Evictor{
 		client: c, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
 		limit: fair.NewLimiter[string](perSecond, 1), waiting: map[string]map[types.UID]place{},
-		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (by a PodDisruptionBudget or an admission policy), gone (it was there no more), or failed.", "result"),
+		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (by a PodDisruptionBudget or an admission policy, or because nobody would create the pod again), gone (it was there no more), or failed.", "result"),
 	}
 }
 
 // Evict evicts a pod as [Evictor.EvictUnchanged] does if its turn has come. Otherwise it returns Waits, and after what time to ask again.
-// With Refused, the error is why. That is no fault of the caller's, and the pod may go later.
+// With Refused, the error is why. That is no fault of the caller's, and the pod may go later. The pod is one as the API server has it.
 func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
 	if wait := e.turn(pod); wait > 0 {
 		return Waits, wait, nil
@@ -106,6 +110,14 @@ func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, 
 func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *metav1.Preconditions) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	if e.Lost != nil {
+		if why, err := e.Lost(ctx, pod); err != nil {
+			return Failed, err
+		} else if why != "" {
+			e.evictions.WithLabelValues(string(Refused)).Inc()
+			return Refused, errors.New(why)
+		}
+	}
 	err := e.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions},

@@ -97,7 +97,7 @@ func (r *run) recreate(ctx context.Context, cached *corev1.Pod, v *comparison) (
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	if podstatus.Ready(&pod) && !v.young || pod.Spec.SchedulingGroup != nil || podstatus.Protected(&pod) != "" {
+	if podstatus.Ready(&pod) && !v.young || podstatus.Grouped(&pod) || podstatus.Protected(&pod) != "" {
 		r.forget(pod.UID) // it is in use, goes only with others, or is protected; its template's status reports it
 		return reconcile.Result{}, nil
 	}

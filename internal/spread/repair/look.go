@@ -166,7 +166,7 @@ func (r *run) look(ctx context.Context, t *turn) (_ *planner.State, _ []corev1.P
 	s.state = &planner.State{
 		Layout: p.Layout, Replicas: scale.Replicas, Mode: p.Repair, Evict: p.Evict, EvictEarly: p.EvictEarly,
 		Settled: scale.Current == scale.Replicas,
-		Keep:    owner.Kind == "Job", Reached: r.Seats.Pods().Reached(), Short: p.Short(),
+		Keep:    !seats.Ref(owner).Recreates(), Reached: r.Seats.Pods().Reached(), Short: p.Short(),
 	}
 	if s.selected, err = r.selected(ctx, owner.Namespace, s.templateNode); err != nil {
 		return nil, nil, 0, err
@@ -203,8 +203,8 @@ func (s *sight) see(ctx context.Context, pod *corev1.Pod) error {
 	if !sent {
 		view.Held = cmp.Or(view.Held, "the API server may not ask Stowage about its successor")
 	}
-	if pod.Spec.SchedulingGroup != nil {
-		view.Held = cmp.Or(view.Held, "it belongs to a scheduling group, and would go alone")
+	if podstatus.Grouped(pod) {
+		view.Held = cmp.Or(view.Held, "it belongs to a group, and would go alone")
 	}
 	if by, is := placement.Pinned(created, s.policy.Strategy, nodeset.Set{}); is && view.Seat.Pool < 0 {
 		s.pinned = append(s.pinned, pinned{len(s.pods), by})

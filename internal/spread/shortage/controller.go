@@ -35,6 +35,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/successor"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
@@ -70,6 +71,7 @@ type Controller struct {
 	Scope            *scope.Scope
 	Room             *poolroom.Reader
 	Evictor          *evict.Evictor
+	Successors       *successor.Finder
 	Clock            clock.WithTicker
 	Timing           Timing
 	NodeGroups       NodeGroups

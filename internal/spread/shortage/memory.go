@@ -32,8 +32,7 @@ type memory struct {
 	again     int
 	// correctedAt is when one was recreated last. The lock of the run guards it.
 	correctedAt time.Time
-	jobs        map[types.UID]bool // whether the pods of a Job may be moved, which never changes
-	pruned      time.Time          // when the API server last left out what it does not know of the PoolState
+	pruned      time.Time // when the API server last left out what it does not know of the PoolState
 }
 
 // wait is for how long a pod has waited.
@@ -113,7 +112,7 @@ func (r *run) memoryOf(w world.Object) *memory {
 	if m == nil {
 		m = &memory{
 			workload: w, waits: map[types.UID]*wait{}, examples: map[exampleKey]*example{}, misfits: map[exampleKey]bool{}, waited: map[string]time.Time{}, looked: map[string]poolroom.Checkpoint{}, judged: map[string]judged{},
-			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[place]bool{}, jobs: map[types.UID]bool{}, outdated: map[types.UID]time.Time{},
+			limit: rate.NewLimiter(workloadRate, workloadRate), pools: map[place]bool{}, outdated: map[types.UID]time.Time{},
 		}
 		r.known[w.UID] = m
 	}

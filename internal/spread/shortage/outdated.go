@@ -18,6 +18,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -195,7 +196,7 @@ func (m *memory) outdatedWait(after time.Duration) time.Duration {
 // waitsAlone reports whether a pod waits for the scheduler, and for nothing and nobody else.
 func waitsAlone(pod *corev1.Pod) bool {
 	bound := pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != ""
-	return !bound && len(pod.Spec.SchedulingGates) == 0 && pod.Spec.SchedulingGroup == nil
+	return !bound && len(pod.Spec.SchedulingGates) == 0 && !podstatus.Grouped(pod)
 }
 
 // mayTouch reports whether a pod's modes let Stowage recreate it.

@@ -51,6 +51,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/successor"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -560,7 +561,7 @@ func (c *simulated) begin() {
 	service.Changes.Add(func(change seats.Change) { room.PodLeft(change.Left) })
 	controller := &Controller{
 		Cached: cache, Uncached: server, Informers: cache, World: snapshot, Policies: owners.New(finder, service.Pods().NameOf, server, c.clock), Seats: service,
-		Scope: scope.New(snapshot, "stowage-system"), Room: room, Evictor: evict.New(server, c.clock, 1, set), Clock: c.clock, Timing: simulatedTiming,
+		Scope: scope.New(snapshot, "stowage-system"), Room: room, Evictor: evict.New(server, c.clock, 1, set), Successors: successor.New(server), Clock: c.clock, Timing: simulatedTiming,
 		Log: logr.Discard(), Events: events.Recorder{EventRecorder: &clientevents.FakeRecorder{}}, Metrics: NewMetrics(set),
 	}
 	c.mu.Lock()

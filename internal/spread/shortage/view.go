@@ -15,6 +15,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -22,6 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
+	"github.com/stowage-dev/stowage/internal/successor"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -52,14 +54,11 @@ func (r *run) members(ctx context.Context, w world.Object, m *memory) ([]*member
 	}
 	var out []*member
 	for _, owner := range owners {
-		if owner.IsJob() {
-			moves, err := r.jobMoves(ctx, w.Namespace, owner.Ref, m)
-			if err != nil {
-				return nil, err
-			}
-			if !moves {
-				continue
-			}
+		// The pods of an Indexed Job stay, because their index determines their seat.
+		if next, err := r.Successors.Of(ctx, w.Namespace, owner.Ref); err != nil {
+			return nil, err
+		} else if next != successor.Another {
+			continue
 		}
 		one := &member{Owner: r.Seats.Pods().Observe(owner), replicas: owner.Replicas, ordinals: owner.IsStatefulSet()}
 		slices.SortFunc(one.Pods, func(a, b observed.Pod) int { return cmp.Compare(a.Name, b.Name) }) // so that what is seen decides alone
@@ -336,7 +335,7 @@ func (r *run) exampleOf(ctx context.Context, v *picture, m *memory, one *member,
 	if pod.UID != rec.UID {
 		return nil, nil
 	}
-	e := &example{at: r.Clock.Now(), group: pod.Spec.SchedulingGroup != nil, requests: resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
+	e := &example{at: r.Clock.Now(), group: podstatus.Grouped(pod), requests: resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})}
 	var err error
 	if e.misfit, err = r.misfit(ctx, v, one, pod, rec); err != nil {
 		return nil, err
@@ -352,8 +351,8 @@ func (r *run) misfit(ctx context.Context, v *picture, one *member, pod *corev1.P
 	p := one.policy
 	cell, known := p.CellNamed(rec.Pool, rec.Domain)
 	switch {
-	case pod.Spec.SchedulingGroup != nil:
-		return "the pods belong to a scheduling group", nil
+	case podstatus.Grouped(pod):
+		return "the pods belong to a group", nil
 	case placement.IgnoresPin(pod, p.Whole()):
 		return "a topology spread constraint of the pods counts the nodes of all pools (nodeAffinityPolicy: Ignore)", nil
 	case !known:

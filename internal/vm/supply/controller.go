@@ -13,7 +13,6 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -26,6 +25,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/tries"
+	"github.com/stowage-dev/stowage/internal/successor"
 	"github.com/stowage-dev/stowage/internal/vm/catalog"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 )
@@ -52,17 +52,18 @@ type Controller struct {
 	Config   peerpod.Config
 	Catalogs *Catalogs
 	// Cached reads VMCatalogs from the watch, and Uncached asks the API server.
-	Cached    client.Reader
-	Uncached  client.Client
-	Clientset kubernetes.Interface
-	Scope     *scope.Scope
-	Evictor   *evict.Evictor
-	Clock     clock.WithTicker
-	Time      clock.PassiveClock // the API server's
-	Timing    Timing
-	Log       logr.Logger
-	Events    events.Recorder
-	Metrics   *Metrics
+	Cached     client.Reader
+	Uncached   client.Client
+	Clientset  kubernetes.Interface
+	Scope      *scope.Scope
+	Evictor    *evict.Evictor
+	Successors *successor.Finder
+	Clock      clock.WithTicker
+	Time       clock.PassiveClock // the API server's
+	Timing     Timing
+	Log        logr.Logger
+	Events     events.Recorder
+	Metrics    *Metrics
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch,roleName=stowage-peerpods-controllers
@@ -81,7 +82,6 @@ type run struct {
 	peers    toolscache.SharedIndexInformer // nil until there is a catalog
 	limit    *fair.Limiter[string]          // of evictions, by namespace
 	written  map[string]time.Time           // when the status of a catalog was written
-	jobs     map[types.UID]bool             // whether Jobs ignore evictions
 	unproven evict.Unproven                 // by newest
 	newest   int64                          // when the last pod with a type was created, in seconds
 	// changed says that a pod has changed since the last look, looked is the catalogs of it, and unsettled says that a later one may find
@@ -93,7 +93,7 @@ type run struct {
 
 // Register implements [leader.Controller].
 func (c *Controller) Register(t *leader.Term) error {
-	r := &run{Controller: c, limit: fair.NewLimiter[string](evictRate, evictRate), written: map[string]time.Time{}, jobs: map[types.UID]bool{}}
+	r := &run{Controller: c, limit: fair.NewLimiter[string](evictRate, evictRate), written: map[string]time.Time{}}
 	t.AtEnd(func() { c.Metrics.publish(nil, nil) }) // the next leader publishes them
 	t.Every(c.Timing.Look, func(ctx context.Context) { r.look(ctx, t) })
 	return nil

@@ -3,7 +3,6 @@ package supply
 import (
 	"context"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -11,12 +10,10 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/successor"
 	"github.com/stowage-dev/stowage/internal/vm/catalog"
 	"github.com/stowage-dev/stowage/internal/world"
 )
-
-// mostJobs is how many Jobs are remembered.
-const mostJobs = 2000
 
 // move evicts pods whose VM was not made, and whose successors get another type.
 func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
@@ -30,7 +27,7 @@ func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
 	}
 	now := r.Time.Now()
 	for _, p := range peers {
-		if !r.moves(c, p) || r.stays(p) {
+		if !r.moves(c, p) || !r.comesBack(ctx, p) {
 			continue
 		}
 		if r.unproven.MayEvict(r.newest, now) && r.limit.Allow(p.Namespace, r.Clock.Now()) && r.evict(ctx, c, p) {
@@ -45,15 +42,6 @@ func (r *run) moves(c *catalog.Catalog, p *Peer) bool {
 	return p.shows() && p.Active && c.Moves(&pod, p.Need, r.Time.Now())
 }
 
-// stays reports whether it is known, without a request, that nobody creates a pod in the place of one.
-func (r *run) stays(p *Peer) bool {
-	if p.Owner == nil {
-		return true
-	}
-	moves, known := r.jobs[p.Owner.UID]
-	return known && !moves
-}
-
 // evict evicts a pod, if it is as it was seen.
 func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 	pod := &corev1.Pod{}
@@ -61,7 +49,7 @@ func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 		return false
 	}
 	fresh := PeerOf(&r.Config, pod)
-	if !r.moves(c, fresh) || !r.comesBack(ctx, fresh) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
+	if !r.moves(c, fresh) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
 		return false
 	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)
@@ -77,23 +65,11 @@ func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 	return true
 }
 
-// comesBack reports whether somebody creates a pod in the place of one that is evicted, and does not count that as a failure of it. A pod without a
-// controller has no successor.
+// comesBack reports whether somebody creates a pod in the place of one that is evicted.
 func (r *run) comesBack(ctx context.Context, p *Peer) bool {
-	if p.Owner == nil || !world.RefOf(p.Owner).IsJob() {
-		return p.Owner != nil
-	}
-	moves, known := r.jobs[p.Owner.UID]
-	if known {
-		return moves
-	}
-	job := &batchv1.Job{}
-	if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: p.Owner.Name}, job); err != nil || job.UID != p.Owner.UID {
+	if p.Owner == nil {
 		return false
 	}
-	if len(r.jobs) >= mostJobs {
-		clear(r.jobs)
-	}
-	r.jobs[p.Owner.UID] = world.IgnoresEvictions(job)
-	return r.jobs[p.Owner.UID]
+	next, err := r.Successors.Of(ctx, p.Namespace, world.RefOf(p.Owner))
+	return err == nil && next != successor.None
 }
