@@ -152,7 +152,7 @@ func (h *history) start(t *testing.T) {
 	defer h.mu.Unlock()
 	h.names++
 	r := &replica{name: fmt.Sprint("r", h.names), h: h, events: make(chan func(), 10_000)}
-	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.ctx, r.stop = context.WithCancel(t.Context())
 	r.Service = seats.New(seats.Options{
 		API: &api{r}, Key: h.key, Writer: r.name, Clock: clock.RealClock{}, Log: logr.Discard(), Metrics: seats.NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		Relay: NewClient(&network{r}, h.key, clock.RealClock{}),

@@ -136,7 +136,7 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 	if synced, _ := r.World.PoliciesSynced(); !synced {
 		return nil
 	}
-	members, err := r.members(ctx, w, m) // without Jobs whose pods may not move
+	members, err := r.members(ctx, w) // without Jobs whose pods may not move
 	if err != nil {
 		return err
 	}

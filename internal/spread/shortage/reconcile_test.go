@@ -541,7 +541,7 @@ func TestJobs(t *testing.T) {
 		w := web
 		w.APIVersion, w.Kind = "batch/v1", "Job"
 		for range 2 { // read, and remembered
-			if members, err := b.members(t.Context(), w, b.memoryOf(w)); err != nil || len(members) != tc.want {
+			if members, err := b.members(t.Context(), w); err != nil || len(members) != tc.want {
 				t.Errorf("%s: members whose pods move: %v, %v", name, members, err)
 			}
 		}

@@ -47,7 +47,7 @@ type picture struct {
 }
 
 // members returns the owners of a workload's pods, the one that creates pods now first.
-func (r *run) members(ctx context.Context, w world.Object, m *memory) ([]*member, error) {
+func (r *run) members(ctx context.Context, w world.Object) ([]*member, error) {
 	owners, err := r.Seats.Pods().OwnersUnder(ctx, r.World, w)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (r *run) members(ctx context.Context, w world.Object, m *memory) ([]*member
 // see looks at a workload. It returns nil if there is nothing to record of its policy.
 func (r *run) see(ctx context.Context, w world.Object, m *memory) (*picture, error) {
 	// 1. What divides it, and is anything recorded of that?
-	members, err := r.members(ctx, w, m)
+	members, err := r.members(ctx, w)
 	if err != nil || len(members) == 0 {
 		return nil, err
 	}
