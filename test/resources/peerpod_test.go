@@ -93,7 +93,7 @@ func TestDocumentedPeerPod(t *testing.T) {
 		}
 		return len(pods) == 1, err
 	})
-	expectPeerPod(t, &got, "1", "2048", "2048", "")
+	expectPeerPod(t, &got, "1", "2048", "")
 	if !equalLists(got.Spec.Overhead, testkit.ResourceList("cpu=250m,memory=120Mi")) {
 		t.Errorf("the overhead is %v", got.Spec.Overhead)
 	}
@@ -194,7 +194,7 @@ func TestPeerPodsAndLimitRangeDefaults(t *testing.T) {
 			InitContainer("i", "cpu=2,memory=2Gi", "cpu=2,memory=2Gi")
 	}
 	plain := newTenant(t)
-	expectPeerPod(t, plain.CreatePod(t, three("three")), "4", "3584", "3584", "")
+	expectPeerPod(t, plain.CreatePod(t, three("three")), "4", "3584", "")
 
 	limited := newTenant(t)
 	lr := limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: testkit.ResourceList("cpu=1,memory=512Mi"), DefaultRequest: testkit.ResourceList("cpu=250m,memory=256Mi")})
@@ -205,9 +205,9 @@ func TestPeerPodsAndLimitRangeDefaults(t *testing.T) {
 		err := limited.Create(t.Context(), p, client.DryRunAll)
 		return len(p.Spec.Containers[0].Resources.Limits) > 0, err
 	})
-	expectPeerPod(t, limited.CreatePod(t, three("three")), "4", "3584", "3584", "")
+	expectPeerPod(t, limited.CreatePod(t, three("three")), "4", "3584", "")
 	// A pod that asks for nothing gets the namespace's defaults as its size.
-	expectPeerPod(t, limited.CreatePod(t, testkit.Pod("nothing").RuntimeClass("kata-remote").Container("a", "", "")), "1", "512", "512", "")
+	expectPeerPod(t, limited.CreatePod(t, testkit.Pod("nothing").RuntimeClass("kata-remote").Container("a", "", "")), "1", "512", "")
 	limited.expectWarning(t, "")
 }
 
@@ -277,7 +277,7 @@ func TestInjectedSidecarIsCountedOnce(t *testing.T) {
 	suite.StartInjector(t, n.Tenant)
 
 	got := n.CreatePod(t, suite.PeerPod().Container("a", "cpu=1,memory=1Gi", "cpu=1,memory=1Gi"))
-	expectPeerPod(t, got, "2", "1152", "1152", "")
+	expectPeerPod(t, got, "2", "1152", "")
 	if !strings.Contains(got.Annotations[stowage.OriginalResourcesAnnotation], `"injected":{"requests":{"cpu":"100m","memory":"128Mi"}}`) {
 		t.Errorf("the record is %s", got.Annotations[stowage.OriginalResourcesAnnotation])
 	}
@@ -367,14 +367,14 @@ func TestModesInACluster(t *testing.T) {
 		t.Errorf("the pod was changed: %v", p)
 	}
 	off.expectWarning(t, "")
-	expectPeerPod(t, off.CreatePod(t, testkit.Pod("b").RuntimeClass("kata-remote").Annotation(stowage.ModeKey, "Enforce").Container("a", "cpu=1", "")), "1", "", "", "")
+	expectPeerPod(t, off.CreatePod(t, testkit.Pod("b").RuntimeClass("kata-remote").Annotation(stowage.ModeKey, "Enforce").Container("a", "cpu=1", "")), "1", "", "")
 }
 
 func TestDryRunAnswersAsForReal(t *testing.T) {
 	t.Parallel()
 	n := newTenant(t)
 	p := n.CreatePod(t, suite.PeerPod().Container("a", "cpu=1", ""), client.DryRunAll)
-	expectPeerPod(t, p, "1", "", "", "")
+	expectPeerPod(t, p, "1", "", "")
 	if err := n.Get(t.Context(), n.Key("p"), &corev1.Pod{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod exists: %v", err)
 	}

@@ -37,7 +37,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/platform/events"
-	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
@@ -95,7 +94,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		Controller: &Controller{
 			Uncached: c, Discovery: b.discovery, Informers: testkit.Cache{Reader: c}, Scope: scope.New(reader, "stowage-system"), Feature: &sizeadmit.Feature{World: reader},
 			Clock: b.clock, Time: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
-			Evictor: evict.New(c, b.clock, 1, metrics.NewSet(prometheus.NewRegistry())),
+			Evictor: testkit.Evictor(c, b.clock, metrics.NewSet(prometheus.NewRegistry())),
 			Metrics: NewMetrics(metrics.NewSet(prometheus.NewRegistry())),
 		},
 		work: testkit.Queue[types.NamespacedName](), daemonSets: testkit.Queue[types.NamespacedName](), statuses: testkit.Queue[string](),

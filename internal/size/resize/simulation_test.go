@@ -49,7 +49,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/platform/events"
-	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/podpatch"
@@ -830,7 +829,7 @@ func (c *cluster) lead() {
 		Controller: &Controller{
 			Uncached: api, Clientset: clientset{}, Discovery: apiServer{process: p}, Informers: testkit.Cache{Reader: reader{p, p.seen}},
 			Scope: scope.New(worldOf(c.truth), "stowage-system"), Feature: p, Clock: c.clock, Time: c.clock, Timing: DefaultTiming(), Log: logr.Discard(),
-			Events: events.Recorder{EventRecorder: &clientevents.FakeRecorder{}}, Evictor: evict.New(api, c.clock, 1, set), Metrics: NewMetrics(set),
+			Events: events.Recorder{EventRecorder: &clientevents.FakeRecorder{}}, Evictor: testkit.Evictor(api, c.clock, set), Metrics: NewMetrics(set),
 		},
 		term: term, writes: flowcontrol.NewFakeAlwaysRateLimiter(), labels: flowcontrol.NewFakeAlwaysRateLimiter(), planned: map[string][][]string{}, tries: map[types.UID]*tries{}, restarts: map[types.UID]reservation{},
 		work: leader.Queue[types.NamespacedName]{TypedRateLimitingInterface: p.work}, daemonSets: leader.Queue[types.NamespacedName]{TypedRateLimitingInterface: p.sets},

@@ -38,7 +38,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/events"
-	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
@@ -146,7 +145,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		Controller: &Controller{
 			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock), Seats: service, Scope: scope.New(reader, "stowage-system"),
 			Registrations: &selection.Reader{Reader: c, Name: "stowage"}, Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"}, Replica: "replica", Clock: b.clock, Time: b.clock, Timing: timing, Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder},
-			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: evict.New(c, b.clock, 1, set), Room: poolroom.New(c, c, b.clock, b.clock), Yielding: &listeners.Listeners[ledger.Owner]{},
+			Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6), Evictor: testkit.Evictor(c, b.clock, set), Room: poolroom.New(c, c, b.clock, b.clock), Yielding: &listeners.Listeners[ledger.Owner]{},
 		},
 		work:            testkit.Queue[ledger.Owner](),
 		hindranceWrites: fair.NewLimiter[string](HindranceRate, HindranceRate),

@@ -44,7 +44,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/platform/events"
-	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/listeners"
@@ -519,7 +518,7 @@ func (c *cluster) lead() {
 		Policies:      owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, uncached, p.clock),
 		Registrations: &selection.Reader{Reader: uncached, Name: "stowage"}, Backoffs: types.NamespacedName{Namespace: "stowage-system", Name: "stowage-repair"},
 		Clock: p.clock, Time: c.date, Timing: DefaultTiming(), Log: logr.Discard(), Metrics: NewMetrics(set), Writes: fair.NewLimiter[string](1e6, 1e6),
-		Events: events.Recorder{EventRecorder: &clientevents.FakeRecorder{}}, Evictor: evict.New(uncached, p.clock, 1, set),
+		Events: events.Recorder{EventRecorder: &clientevents.FakeRecorder{}}, Evictor: testkit.Evictor(uncached, p.clock, set),
 		Room: poolroom.New(cached, uncached, p.clock, c.date), Yielding: &listeners.Listeners[ledger.Owner]{},
 	}
 	service.Changes.Add(func(change seats.Change) { controller.Room.PodLeft(change.Left) })

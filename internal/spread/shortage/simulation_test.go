@@ -40,7 +40,6 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/platform/events"
-	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/platform/tries"
@@ -561,7 +560,7 @@ func (c *simulated) begin() {
 	service.Changes.Add(func(change seats.Change) { room.PodLeft(change.Left) })
 	controller := &Controller{
 		Cached: cache, Uncached: server, Informers: cache, World: snapshot, Policies: owners.New(finder, service.Pods().NameOf, server, c.clock), Seats: service,
-		Scope: scope.New(snapshot, "stowage-system"), Room: room, Evictor: evict.New(server, c.clock, 1, set), Successors: successor.New(server), Clock: c.clock, Timing: simulatedTiming,
+		Scope: scope.New(snapshot, "stowage-system"), Room: room, Evictor: testkit.Evictor(server, c.clock, set), Successors: successor.New(server), Clock: c.clock, Timing: simulatedTiming,
 		Log: logr.Discard(), Events: events.Recorder{EventRecorder: &clientevents.FakeRecorder{}}, Metrics: NewMetrics(set),
 	}
 	c.mu.Lock()
