@@ -41,39 +41,45 @@ type Finder struct {
 // New returns a finder. The client is not a cached one.
 func New(c client.Reader) *Finder { return &Finder{client: c, jobs: map[types.UID]Kind{}} }
 
-// Of returns what an owner creates in the place of a pod that is evicted. Of a Job that does not ignore evictions there is none: the Job
-// counts the pod as one that failed. What it says of a Job never changes, so each Job is read once.
-func (f *Finder) Of(ctx context.Context, namespace string, owner world.Ref) (Kind, error) {
-	if !owner.IsJob() {
-		if owner.Recreates() {
-			return Another, nil
-		}
-		return None, nil
+// Known is [Finder.Of] without a request. It returns false of a Job that was not read yet.
+func (f *Finder) Known(owner world.Ref) (kind Kind, known bool) {
+	switch {
+	case owner.Recreates():
+		return Another, true
+	case !owner.IsJob():
+		return None, true
 	}
 	f.mu.Lock()
-	known, ok := f.jobs[owner.UID]
-	f.mu.Unlock()
-	if ok {
-		return known, nil
+	defer f.mu.Unlock()
+	kind, known = f.jobs[owner.UID]
+	return kind, known
+}
+
+// Of returns what an owner creates in the place of a pod that is evicted. Of a Job that does not ignore evictions there is none: the Job
+// counts the pod as one that failed. Neither that of a Job nor that there is none of a UID changes, so each is read once.
+func (f *Finder) Of(ctx context.Context, namespace string, owner world.Ref) (Kind, error) {
+	kind, known := f.Known(owner)
+	if known {
+		return kind, nil
 	}
 	job := &batchv1.Job{}
-	if err := f.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, job); err != nil || job.UID != owner.UID {
-		return None, client.IgnoreNotFound(err)
-	}
+	err := f.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, job)
 	switch {
-	case !world.IgnoresEvictions(job):
+	case client.IgnoreNotFound(err) != nil:
+		return None, err
+	case err != nil || job.UID != owner.UID || !world.IgnoresEvictions(job):
 	case ptr.Deref(job.Spec.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion:
-		known = Indexed
+		kind = Indexed
 	default:
-		known = Another
+		kind = Another
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.jobs) >= mostJobs {
 		clear(f.jobs)
 	}
-	f.jobs[owner.UID] = known
-	return known, nil
+	f.jobs[owner.UID] = kind
+	return kind, nil
 }
 
 // Lost returns why a pod that is evicted would be lost, or "".

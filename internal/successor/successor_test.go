@@ -96,6 +96,10 @@ func TestLost(t *testing.T) {
 	if _, err := f.Lost(t.Context(), pod); err != nil || all.read != before {
 		t.Errorf("a Job was read again, %v", err)
 	}
+	pod.OwnerReferences[0].Name, pod.OwnerReferences[0].UID = "gone", "gone"
+	if _, err := f.Lost(t.Context(), pod); err != nil || all.read != before {
+		t.Errorf("a Job that is gone was read again, %v", err)
+	}
 }
 
 func labelled(key string) func(*corev1.Pod) {

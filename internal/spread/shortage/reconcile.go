@@ -246,10 +246,9 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 			}
 			rec := &one.Pods[i]
 			pod := &corev1.Pod{}
-			if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, pod); err != nil {
-				return client.IgnoreNotFound(err)
-			}
-			if pod.UID != rec.UID {
+			if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, pod); client.IgnoreNotFound(err) != nil {
+				return err
+			} else if err != nil || pod.UID != rec.UID {
 				continue
 			}
 			pod.ResourceVersion = strconv.FormatUint(rec.Version, 10) // as it was judged

@@ -27,7 +27,7 @@ func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
 	}
 	now := r.Time.Now()
 	for _, p := range peers {
-		if !r.moves(c, p) || !r.comesBack(ctx, p) {
+		if !r.moves(c, p) || r.stays(p) {
 			continue
 		}
 		if r.unproven.MayEvict(r.newest, now) && r.limit.Allow(p.Namespace, r.Clock.Now()) && r.evict(ctx, c, p) {
@@ -53,7 +53,7 @@ func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 		return false
 	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)
-	if err != nil {
+	if err != nil && !r.stays(fresh) { // else the evictor has just read its Job, and it is not tried again
 		r.Log.Error(err, "a pod whose VM was not made was not evicted; this is tried again", "namespace", pod.Namespace, "kind", "Pod", "name", pod.Name)
 	}
 	if result != evict.Evicted {
@@ -65,11 +65,11 @@ func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 	return true
 }
 
-// comesBack reports whether somebody creates a pod in the place of one that is evicted.
-func (r *run) comesBack(ctx context.Context, p *Peer) bool {
+// stays reports whether it is known, without a request, that nobody creates a pod in the place of one. Otherwise the evictor finds out.
+func (r *run) stays(p *Peer) bool {
 	if p.Owner == nil {
-		return false
+		return true
 	}
-	next, err := r.Successors.Of(ctx, p.Namespace, world.RefOf(p.Owner))
-	return err == nil && next != successor.None
+	next, known := r.Successors.Known(world.RefOf(p.Owner))
+	return known && next == successor.None
 }
