@@ -39,7 +39,7 @@ func compare(ctx context.Context, o options, repo, dir string) error {
 		return err
 	}
 	defer b.Stop()
-	// By a pod there that it tries, StartStowage sees that the webhook answers.
+	// StartStowage tries a pod there to see whether the webhook answers.
 	probed := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault}}
 	if err := b.Client.Patch(ctx, probed, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"stowage"}}}`, webhookLabel))); err != nil {
 		return err
@@ -85,7 +85,7 @@ func compare(ctx context.Context, o options, repo, dir string) error {
 	return reportComparison(o, pairs)
 }
 
-// replace runs the replicas of another build in place of those that run.
+// replace stops the replicas and starts those of another build.
 func (b *bench) replace(ctx context.Context, binary string) error {
 	o := b.stowage(binary)
 	o.Installed = true

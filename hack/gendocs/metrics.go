@@ -39,7 +39,7 @@ func writeMetrics(w io.Writer) error {
 	shortage.NewMetrics(set)
 	resize.NewMetrics(set)
 	supply.NewMetrics(set)
-	evict.New(nil, nil, 1, set)
+	evict.New(nil, nil, nil, 1, set)
 	capacity.NewMetrics(set)
 	server.NewMetric(set)
 	server.NewPanics(set)

@@ -23,6 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
+	"github.com/stowage-dev/stowage/internal/successor"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -195,16 +196,6 @@ func closedText(closed map[nodefit.Closed]int, taint string) string {
 	return strings.Join(parts, ", ")
 }
 
-// lost reports whether nobody may create a pod in the place of this one if it is evicted. Pods of Jobs depend on their Job.
-func lost(pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil {
-		return true
-	}
-	ref := world.RefOf(owner)
-	return !ref.IsJob() && !ref.Recreates()
-}
-
 // spills fills in when other pools take a pod that waits for a pool, or why they do not.
 func (c *cells) spills(pod *corev1.Pod, p *policy.Policy, pool int, v *finding.Values) {
 	if p.Spill == nil || p.Spill[pool].After == 0 {
@@ -213,12 +204,8 @@ func (c *cells) spills(pod *corev1.Pod, p *policy.Policy, pool int, v *finding.V
 	switch {
 	case len(podstatus.VolumeClaims(&pod.Spec)) > 0:
 		v.Objects = "pods with a PersistentVolumeClaim that is bound stay"
-	case podstatus.Grouped(pod):
-		v.Objects = "pods of a group stay"
-	case lost(pod):
-		v.Objects = "pods stay whose owner may create no others in their place"
 	default:
-		v.Objects = c.untaken(pod, p, pool)
+		v.Objects = cmp.Or(successor.Never(pod), c.untaken(pod, p, pool))
 	}
 	since := podstatus.UnschedulableSince(pod)
 	switch at := since.Add(p.Spill[pool].After); {

@@ -162,12 +162,11 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	if err := p.mgr.Add(withoutElection(p.pulse.Run)); err != nil {
 		return nil, err
 	}
-	successors, evictor := successor.New(p.clients.uncached), evict.New(p.clients.uncached, p.env.Clock, p.EvictionRate, p.set)
-	evictor.Lost = successors.Lost
+	successors := successor.New(p.clients.uncached)
 	host := &capability.Host{
 		Namespace: p.Namespace, Registration: Registration, Replica: leader.Identity(p.env.Lookup), Admits: p.Admits(), Controls: p.Controls(), Nodes: on.Nodes(),
 		Cached: p.mgr.GetClient(), Uncached: p.clients.uncached, Once: p.clients.once, Clientset: p.clients.set, Informers: p.mgr.GetCache(),
-		World: reader, Scope: scopes, Evictor: evictor, Successors: successors,
+		World: reader, Scope: scopes, Evictor: evict.New(p.clients.uncached, successors.Lost, p.env.Clock, p.EvictionRate, p.set), Successors: successors,
 		Clock: p.env.Clock, Time: cmp.Or[clock.PassiveClock](p.env.Time, p.apiTime), Unsettled: p.pulse.Unsettled, Log: p.log, Events: p.recorder, Metrics: p.set,
 	}
 	if p.Admits() {

@@ -1,4 +1,4 @@
-// Package successor says whether somebody creates another pod in the place of one that is evicted. Each eviction of Stowage asks it.
+// Package successor says whether the owner of a pod creates another one after an eviction. Stowage asks before each eviction.
 package successor
 
 import (
@@ -30,7 +30,7 @@ const (
 // mostJobs is how many Jobs are remembered.
 const mostJobs = 2000
 
-// Finder finds out about owners. Its methods may be called at once.
+// Finder finds out about owners. Its methods may be called concurrently.
 type Finder struct {
 	client client.Reader
 
@@ -56,7 +56,7 @@ func (f *Finder) Known(owner world.Ref) (kind Kind, known bool) {
 }
 
 // Of returns what an owner creates in the place of a pod that is evicted. Of a Job that does not ignore evictions there is none: the Job
-// counts the pod as one that failed. Neither that of a Job nor that there is none of a UID changes, so each is read once.
+// counts the pod as a failure. The answer for a Job's UID never changes, so the Job is read once, also if it is gone.
 func (f *Finder) Of(ctx context.Context, namespace string, owner world.Ref) (Kind, error) {
 	kind, known := f.Known(owner)
 	if known {
@@ -82,26 +82,40 @@ func (f *Finder) Of(ctx context.Context, namespace string, owner world.Ref) (Kin
 	return kind, nil
 }
 
-// Lost returns why a pod that is evicted would be lost, or "".
+// Lost returns why nobody would create another pod in the place of one that is evicted, or "". It reads the pod, of which callers may know no more
+// than its name and UID.
 func (f *Finder) Lost(ctx context.Context, pod *corev1.Pod) (why string, err error) {
+	whole := &corev1.Pod{}
+	if err := f.client.Get(ctx, client.ObjectKeyFromObject(pod), whole); err != nil || whole.UID != pod.UID {
+		return "", client.IgnoreNotFound(err) // it is gone
+	}
+	if why := Never(whole); why != "" {
+		return why, nil
+	}
+	ref := world.RefOf(metav1.GetControllerOfNoCopy(whole))
+	next, err := f.Of(ctx, whole.Namespace, ref)
+	if err != nil || next != None {
+		return "", err
+	}
+	return fmt.Sprintf("Job %s would count it as a failure, because its podFailurePolicy does not ignore evictions", ref.Name), nil
+}
+
+// Never returns why nobody creates another pod in the place of this one, or "". Of a pod of a Job, the Job may still say so.
+func Never(pod *corev1.Pod) (why string) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
-		return "it has no controller", nil
+		return "pods without a controller stay"
 	}
-	if podstatus.Grouped(pod) {
-		return "it belongs to a group, and would go alone", nil
-	}
-	ref := world.RefOf(owner)
-	next, err := f.Of(ctx, pod.Namespace, ref)
+	ref, restarts := world.RefOf(owner), pod.Spec.RestartPolicy
 	switch {
-	case err != nil:
-		return "", err
-	case next == None && ref.IsJob():
-		return fmt.Sprintf("Job %s would count it as failed: its podFailurePolicy does not ignore evictions", ref.Name), nil
-	case next == None:
-		return fmt.Sprintf("%s %s may create no other pod in its place", ref.Kind, ref.Name), nil
-	case !ref.IsJob() && pod.Spec.RestartPolicy != "" && pod.Spec.RestartPolicy != corev1.RestartPolicyAlways:
-		return "its work is done once: its restartPolicy is " + string(pod.Spec.RestartPolicy), nil
+	case podstatus.Grouped(pod):
+		return "pods of a group stay"
+	case ref.IsJob():
+		return ""
+	case !ref.Recreates():
+		return fmt.Sprintf("%s %s may create no other pods in their place", ref.Kind, ref.Name)
+	case restarts != "" && restarts != corev1.RestartPolicyAlways:
+		return "pods with restartPolicy " + string(restarts) + " stay"
 	}
-	return "", nil
+	return ""
 }

@@ -11,7 +11,5 @@ import (
 
 // Evictor returns an evictor as a process has it, which evicts one pod a second.
 func Evictor(c client.Client, clock clock.PassiveClock, set *metrics.Set) *evict.Evictor {
-	e := evict.New(c, clock, 1, set)
-	e.Lost = successor.New(c).Lost
-	return e
+	return evict.New(c, successor.New(c).Lost, clock, 1, set)
 }

@@ -5,7 +5,7 @@
 //     only if it still is the pod that was meant;
 //   - all evictions of Stowage together stay within one rate, however many workloads ask at once;
 //   - namespaces that ask share the rate equally, so that no tenant delays another one's evictions for long;
-//   - no pod is evicted that nobody would create again.
+//   - no pod is evicted unless its owner creates another one.
 //
 // A turn is given when it is used, and nobody holds one in advance. Whether a pod is still to be evicted when its
 // turn comes is for the caller to decide again: it calls [Evictor.Evict] again.
@@ -44,12 +44,13 @@ const (
 	Failed  Result = "failed"
 )
 
+// Lost says why the work of a pod would be lost if it is evicted, or "".
+type Lost func(ctx context.Context, pod *corev1.Pod) (why string, err error)
+
 // Evictor evicts pods.
 type Evictor struct {
-	// Lost says why a pod that is evicted would be lost, or "". Such a pod is not evicted.
-	Lost func(ctx context.Context, pod *corev1.Pod) (why string, err error)
-
 	client    client.Client
+	lost      Lost
 	clock     clock.PassiveClock
 	evictions *prometheus.CounterVec
 
@@ -81,17 +82,17 @@ const requestTimeout = 5 * time.Second
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-spread-controllers
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-sizing-controllers
 
-// New returns an evictor that evicts so many pods a second. The client is not a cached one.
-func New(c client.Client, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
+// New returns an evictor that evicts so many pods a second, and none that would be lost. The client is not a cached one.
+func New(c client.Client, lost Lost, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
 	return &Evictor{
-		client: c, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
+		client: c, lost: lost, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
 		limit: fair.NewLimiter[string](perSecond, 1), waiting: map[string]map[types.UID]place{},
-		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (by a PodDisruptionBudget or an admission policy, or because nobody would create the pod again), gone (it was there no more), or failed.", "result"),
+		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (by a PodDisruptionBudget or an admission policy, or because the pod would be lost), gone (it was there no more), or failed.", "result"),
 	}
 }
 
 // Evict evicts a pod as [Evictor.EvictUnchanged] does if its turn has come. Otherwise it returns Waits, and after what time to ask again.
-// With Refused, the error is why. That is no fault of the caller's, and the pod may go later. The pod is one as the API server has it.
+// With Refused, the error is why. That is no fault of the caller's, and the pod may go later.
 func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
 	if wait := e.turn(pod); wait > 0 {
 		return Waits, wait, nil
@@ -110,15 +111,15 @@ func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, 
 func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *metav1.Preconditions) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if e.Lost != nil {
-		if why, err := e.Lost(ctx, pod); err != nil {
-			return Failed, err
-		} else if why != "" {
-			e.evictions.WithLabelValues(string(Refused)).Inc()
-			return Refused, errors.New(why)
-		}
+	why, err := e.lost(ctx, pod)
+	if why != "" {
+		e.evictions.WithLabelValues(string(Refused)).Inc()
+		return Refused, errors.New(why)
 	}
-	err := e.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
+	if err != nil {
+		return Failed, err
+	}
+	err = e.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions},
 	})

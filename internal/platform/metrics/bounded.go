@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// How many series a bounded gauge has, in all and of one namespace, and how many bytes their labels have. Whoever may create workloads makes more.
+// The bounds of a gauge: series, series of one namespace, and bytes of labels. Tenants who may create workloads could exceed them.
 const (
 	mostSeries            = 2000
 	mostSeriesOfNamespace = 100

@@ -107,7 +107,7 @@ func templateOf(d *appsv1.DaemonSet) string {
 	return sizing.TemplateName(d.Spec.Template.Annotations[flexdaemonsets.TemplateAnnotation], d.Annotations)
 }
 
-// A pod with more containers is left alone, and one of which more bytes would be kept.
+// The bounds of what the watch keeps of a pod. A larger pod is left alone.
 const (
 	maxContainers = 256
 	mostOfPod     = 64 << 10

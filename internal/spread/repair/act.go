@@ -288,17 +288,17 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 }
 
 // whole returns a pod that is to go as it is now, because its successor is as large as it is, and has its volumes. It returns nil if the pod has gone or
-// is protected since the look. One whose successor needs no room waits: it is to stay if it has got a node since.
+// is protected since the look. Where the successor needs no room, what is known of the pod is enough.
 func (r *run) whole(ctx context.Context, pod *corev1.Pod, removal *planner.Removal) (*corev1.Pod, error) {
+	if !removal.NeedsRoom {
+		return pod, nil
+	}
 	whole := &corev1.Pod{}
 	if err := r.Uncached.Get(ctx, client.ObjectKeyFromObject(pod), whole); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	if whole.UID != pod.UID || protection(whole) != "" {
 		return nil, nil
-	}
-	if !removal.NeedsRoom {
-		whole.ResourceVersion = pod.ResourceVersion
 	}
 	return whole, nil
 }

@@ -110,7 +110,7 @@ func (l *Service) fromWriter(ctx context.Context, owner ledger.Owner, s *sequenc
 	return seat, true
 }
 
-// patience returns how long a pod waits for another replica's answer, or 0 if nobody is asked for it.
+// patience returns how long a pod waits for another replica's answer, or 0 if there is no time to ask, or no relay.
 func (l *Service) patience(ctx context.Context) time.Duration {
 	wait := relayTimeout
 	if deadline, ok := ctx.Deadline(); ok {

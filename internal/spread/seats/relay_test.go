@@ -245,7 +245,7 @@ func (a *uncountedAPI) ReadReplicas(ctx context.Context, of ledger.Owner) (int64
 	return a.largeAPI.ReadReplicas(ctx, of)
 }
 
-// A pod for which there is no time to ask another replica gets its seat here, and so do those that come next: seats are claimed ahead.
+// A replica without time to ask another one claims a seat itself, and claims seats ahead.
 func TestNoTimeToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &largeAPI{}

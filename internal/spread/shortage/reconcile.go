@@ -245,13 +245,9 @@ func (r *run) move(ctx context.Context, w world.Object, v *picture, m *memory, n
 				return nil // the next look goes on
 			}
 			rec := &one.Pods[i]
-			pod := &corev1.Pod{}
-			if err := r.Uncached.Get(ctx, client.ObjectKey{Namespace: rec.Namespace, Name: rec.Name}, pod); client.IgnoreNotFound(err) != nil {
-				return err
-			} else if err != nil || pod.UID != rec.UID {
-				continue
-			}
-			pod.ResourceVersion = strconv.FormatUint(rec.Version, 10) // as it was judged
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: rec.Namespace, Name: rec.Name, UID: rec.UID, ResourceVersion: strconv.FormatUint(rec.Version, 10),
+			}}
 			result, err := r.Evictor.EvictUnchanged(ctx, pod)
 			if result == evict.Failed {
 				return fmt.Errorf("evict pod %s: %w", rec.Name, err)
