@@ -270,7 +270,7 @@ func TestLost(t *testing.T) {
 		"it would be lost": {why: "nobody creates another one", want: Refused},
 		"nobody knows":     {err: errors.New("no answer"), want: Failed},
 	} {
-		e := New(c, func(context.Context, *corev1.Pod) (string, error) { return tc.why, tc.err }, clocktesting.NewFakeClock(time.Now()), 1, metrics.NewSet(prometheus.NewRegistry()))
+		e := New(c, func(context.Context, *corev1.Pod) (string, error) { return tc.why, tc.err }, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 1, metrics.NewSet(prometheus.NewRegistry()))
 		if got, err := e.EvictUnchanged(t.Context(), &corev1.Pod{}); got != tc.want || err == nil {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
