@@ -140,7 +140,7 @@ func newHistory(t *testing.T, seed uint64, w weather) *history {
 		for _, r := range h.replicas {
 			r.stop()
 		}
-		time.Sleep(time.Minute) // what is under way ends
+		time.Sleep(20 * time.Minute) // a service tries its last write again until its claims expire, after 10 minutes at most
 	})
 	return h
 }
