@@ -166,7 +166,11 @@ func (r *run) seatAll(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 		r.refusals.Forget(pods[m.Pod].UID)
 		done = append(done, m)
 		if pod := &pods[m.Pod]; r.seatWrites.Written(seatWriteOf(pod.UID, m), r.Clock.Now()) {
-			r.warn(owner, stowage.EventLabelsContested, "another writer keeps changing the labels %s and %s of pod %s; Stowage writes them less and less often", stowage.PoolLabel, stowage.SeatLabel, pod.Name)
+			what := "changing the labels " + stowage.PoolLabel + " and " + stowage.SeatLabel
+			if state.Pods[m.Pod].CostGone {
+				what = "removing the annotation " + corev1.PodDeletionCost
+			}
+			r.warn(owner, stowage.EventLabelsContested, "another writer keeps %s of pod %s; Stowage writes them less and less often", what, pod.Name)
 		}
 	}
 	r.tellRefusals(owner, refused)
@@ -343,8 +347,7 @@ func (r *run) removalEvent(owner ledger.Owner, removal *planner.Removal, name st
 // writesCost reports whether Stowage writes a pod's deletion cost. It does not where the pod is removed by an ordinal
 // of its own, or where somebody else wrote a cost.
 func writesCost(view *planner.Pod, pod *corev1.Pod) bool {
-	_, set := pod.Annotations[corev1.PodDeletionCost]
-	return view.OwnRank == 0 && (!set || view.Rank != 0)
+	return view.OwnRank == 0 && (pod.Annotations[corev1.PodDeletionCost] == "" || view.Rank != 0)
 }
 
 // seat writes a seat into a pod that exists, and its deletion cost if withCost is set. It returns false if the

@@ -87,7 +87,7 @@ func place(pod *planner.Pod, p *policy.Policy, seen *observed.Pod) {
 	}
 	pod.Seat, pod.Position = sequence.Seat{Pool: pool, Ordinal: seen.Ordinal}, ledger.Position(seen.ID)
 	pod.Claimed = seen.Origin.Admitted()
-	pod.Rank = sequence.RankOfCost(seen.Cost, p.RankOrNone(pod.Seat), ledger.CostRank(seen.ID))
+	pod.Rank, pod.CostGone = sequence.RankOfCost(seen.Cost, p.RankOrNone(pod.Seat), ledger.CostRank(seen.ID)), seen.Cost == ""
 }
 
 // largestSeat is more bytes than the annotations of a seat take.

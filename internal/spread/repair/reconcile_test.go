@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,6 +48,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/status"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
@@ -239,6 +241,9 @@ func pod(name, node, pool string, ordinal int64, origin ledger.Origin) *corev1.P
 	}
 	if pool != "" {
 		p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel] = pool, fmt.Sprint(ordinal)
+		if at, err := strconv.ParseInt(pool, 10, 64); err == nil && origin != ledger.OriginOrdinal {
+			p.Annotations[corev1.PodDeletionCost] = sequence.DeletionCost(2*(ordinal-1) + at + 1) // the pools have equal weights
+		}
 		p.Annotations[stowage.ClaimAnnotation] = key.Sign(origin, name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: ordinal})
 	}
 	return p
@@ -456,26 +461,32 @@ func TestAdoptionOfManyListsOnce(t *testing.T) {
 	}
 }
 
-// Another writer that keeps changing the labels is met less and less often, with one event.
-func TestContestedLabels(t *testing.T) {
-	objects := append(workload(2), seated("x", "1", 1), pod("y", "node-a", "", 0, 0))
-	b := newBench(t, objects...)
-	written, contested := 0, 0
-	for range 120 {
-		b.clock.Step(5 * time.Second)
-		b.patches.Store(0)
-		if _, err := b.reconcile(t.Context(), owner); err != nil {
-			t.Fatal(err)
-		}
-		written += int(b.patches.Load())
-		contested += strings.Count(b.noticed(), string(stowage.EventLabelsContested))
-		patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{stowage.PoolLabel: nil, stowage.SeatLabel: nil}}})
-		if err := b.Uncached.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "y"}}, client.RawPatch(types.MergePatchType, patch)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if written < 4 || written > 20 || contested != 1 {
-		t.Errorf("%d writes and %d events in ten minutes", written, contested)
+// Another writer that keeps undoing what Stowage writes is met less and less often, with one event.
+func TestContested(t *testing.T) {
+	for name, undo := range map[string]struct{ field, key string }{
+		"the labels": {"labels", stowage.SeatLabel}, "the deletion cost": {"annotations", corev1.PodDeletionCost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, append(workload(2), seated("x", "1", 1), seated("y", "0", 1))...)
+			written, contested := 0, 0
+			for range 120 {
+				patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{undo.field: map[string]any{undo.key: nil}}})
+				if err := b.Uncached.Patch(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "y"}}, client.RawPatch(types.MergePatchType, patch)); err != nil {
+					t.Fatal(err)
+				}
+				b.see(t)
+				b.clock.Step(5 * time.Second)
+				b.patches.Store(0)
+				if _, err := b.reconcile(t.Context(), owner); err != nil {
+					t.Fatal(err)
+				}
+				written += int(b.patches.Load())
+				contested += strings.Count(b.noticed(), string(stowage.EventLabelsContested))
+			}
+			if written < 4 || written > 20 || contested != 1 {
+				t.Errorf("%d writes and %d events in ten minutes", written, contested)
+			}
+		})
 	}
 }
 

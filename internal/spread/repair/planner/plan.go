@@ -56,8 +56,9 @@ type Pod struct {
 	Ours bool
 	// BeforePolicy says that the pod was created a little before the policy that concerns it.
 	BeforePolicy bool
-	// Rank is the one for which Stowage wrote the pod's deletion cost, or 0 if somebody else wrote the cost.
-	Rank int64
+	// Rank is the one for which Stowage wrote the pod's deletion cost, or 0 if somebody else wrote the cost. CostGone says that the pod has no cost.
+	Rank     int64
+	CostGone bool
 }
 
 // Where a pod's node is, if it is in no pool.

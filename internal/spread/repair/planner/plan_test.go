@@ -234,6 +234,23 @@ func TestMake(t *testing.T) {
 			state:    settled(func() Pod { p := seated(1, 1); p.Rank = 9; return p }(), seated(0, 1)),
 			renumber: []Move{{Pod: 0, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}},
 		},
+		"a deletion cost that is gone is written again": {
+			state:    settled(func() Pod { p := seated(1, 1); p.Rank, p.CostGone = 0, true; return p }(), seated(0, 1)),
+			renumber: []Move{{Pod: 0, Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Rank: 1}},
+		},
+		"a pod without a rank needs no cost": {
+			state: func() State {
+				s := settled(func() Pod { p := seated(1, 1); p.Rank, p.CostGone = 0, true; return p }(), seated(0, 1))
+				s.Yields = []bool{false, true}
+				return s
+			}(),
+		},
+		"somebody else's deletion cost stays": {
+			state: settled(func() Pod { p := seated(1, 1); p.Rank = 0; return p }(), seated(0, 1)),
+		},
+		"the cost of a pod that its owner removes by ordinal does not matter": {
+			state: settled(func() Pod { p := seated(1, 3); p.OwnRank, p.CostGone = 5, true; return p }(), seated(0, 1)),
+		},
 		"seats that follow from the pods' own ordinals stay": {
 			state: settled(func() Pod { p := seated(1, 3); p.OwnRank = 5; return p }(), seated(0, 1)),
 		},
@@ -495,6 +512,7 @@ func TestPlansEnd(t *testing.T) {
 			}
 			p.Name = fmt.Sprint(i)
 			p.BeforePolicy = rapid.Bool().Draw(t, "before its policy")
+			p.CostGone = rapid.Bool().Draw(t, "cost gone")
 			p.Claimed = p.Claimed && !p.BeforePolicy
 			s.Pods = append(s.Pods, p)
 		}
@@ -522,7 +540,7 @@ func TestPlansEnd(t *testing.T) {
 			}
 			p := Make(s)
 			for _, m := range append(p.Adopt, p.Renumber...) {
-				s.Pods[m.Pod].Seat, s.Pods[m.Pod].Rank = m.Seat, m.Rank
+				s.Pods[m.Pod].Seat, s.Pods[m.Pod].Rank, s.Pods[m.Pod].CostGone = m.Seat, m.Rank, false
 			}
 			if p.Remove != nil {
 				s.Pods = slices.Delete(s.Pods, p.Remove.Pod, p.Remove.Pod+1)

@@ -90,7 +90,9 @@ func (s *State) renumber() []Move {
 		for k, i := range pods {
 			pod, to := &s.Pods[i], sequence.Seat{Pool: pool, Ordinal: ordinals[i]}
 			position := positionOf(to.Ordinal, int64(k+1))
-			if rank := s.rankAt(pool, int64(k+1)); to != pod.Seat || position != pod.Position || pod.Rank != 0 && pod.Rank != rank {
+			rank := s.rankAt(pool, int64(k+1))
+			cost := pod.Rank != 0 && pod.Rank != rank || pod.CostGone && rank != sequence.NoRank // without a cost, a pod goes first, too
+			if to != pod.Seat || position != pod.Position || cost {
 				out = append(out, Move{Pod: i, Seat: to, Rank: rank, Domain: pod.Domain, Position: position})
 			}
 		}
