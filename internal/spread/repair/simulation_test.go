@@ -792,11 +792,11 @@ func (c *cluster) user() {
 	}
 }
 
-// tamper has somebody edit the seat of a pod: put that of another one in its place, or remove labels of it, or its deletion cost.
+// tamper has somebody edit the seat of a pod: put that of another one in its place, remove labels of it, or change or remove its deletion cost.
 func (c *cluster) tamper(pod, other *corev1.Pod) {
-	how := c.rng.IntN(3)
+	how := c.rng.IntN(4)
 	c.note("tamper with %s: %d, %s", pod.Name, how, other.Name)
-	c.edited[pod.UID] = true
+	c.edited[pod.UID] = c.edited[pod.UID] || how < 3 // a cost that is removed comes back
 	edit(c, pod, func(p *corev1.Pod) {
 		switch how {
 		case 0:
@@ -809,8 +809,10 @@ func (c *cluster) tamper(pod, other *corev1.Pod) {
 			c.edited[other.UID] = true
 		case 1:
 			delete(p.Labels, pick(c, stowage.PoolLabel, stowage.SeatLabel))
-		default:
+		case 2:
 			p.Annotations[corev1.PodDeletionCost] = "7"
+		default:
+			delete(p.Annotations, corev1.PodDeletionCost)
 		}
 	})
 }
@@ -902,7 +904,7 @@ func play(t *testing.T, seed uint64, b bug) (wrong, log []string) {
 	c.allowed["pulse"]++ // its targets change with the pod more
 	edit(c, c.objects["ReplicaSet/pulse"].(*appsv1.ReplicaSet), func(rs *appsv1.ReplicaSet) { *rs.Spec.Replicas++ })
 	for range 600 {
-		if pods := all(c, podstatus.Active); c.chance(c.meddling) {
+		if pods := all(c, podstatus.Active); len(pods) > 0 && c.chance(c.meddling) {
 			edit(c, pick(c, pods...), func(p *corev1.Pod) { setReady(p, false) })
 		}
 		c.step(time.Second, lag)
@@ -1023,8 +1025,9 @@ func (c *cluster) check(rs *appsv1.ReplicaSet) (exact bool) {
 			} else if at.ordinal != ordinal {
 				c.fail("%s of %s has seat %d/%d, want %d", pod.Name, rs.Name, pool, at.ordinal, ordinal)
 			}
-			cost := sequence.DeletionCost(s.RankOrNone(sequence.Seat{Pool: pool, Ordinal: ordinal}))
-			if got := pod.Annotations[corev1.PodDeletionCost]; got != cost && !c.edited[pod.UID] {
+			rank := s.RankOrNone(sequence.Seat{Pool: pool, Ordinal: ordinal})
+			cost := sequence.DeletionCost(rank)
+			if got := pod.Annotations[corev1.PodDeletionCost]; got != cost && !c.edited[pod.UID] && (got != "" || rank != sequence.NoRank) {
 				c.fail("%s of %s has the deletion cost %s, want %s", pod.Name, rs.Name, got, cost)
 			}
 		}
