@@ -3,7 +3,10 @@ package finding
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/bounded"
 )
 
 // of returns an example about a workload.
@@ -218,11 +221,22 @@ var ofWorkloads = map[Reason]row{
 		example:  of(Values{Text: "1 pod(s) that should be elsewhere stay where they run, such as web-1: no pool has a node that reaches its volume"}),
 	},
 	ForeignCost: {
-		severity: Note, means: "Somebody else writes the deletion cost of pods.",
+		severity: Note, means: "Somebody else writes or removes the deletion cost of pods, and scale-downs keep the division all the same.",
+		sentence: func(f *Finding) string { return f.foreignCosts() + "; scale-downs remove the lowest first" },
+		example:  of(Values{Count: 2}),
+	},
+	CostsUneven: {
+		means: "Somebody else writes or removes the deletion cost of pods, and scale-downs do not keep the division.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("%d pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first", f.Count)
+			return f.foreignCosts() + "; so the next scale-down does not keep the division"
 		},
-		example: of(Values{Count: 2}),
+		remedy: func(f *Finding) string {
+			if f.Several {
+				return "turn off Karpenter's feature gate PodDeletionCostManagement, or install the admission policy of docs/karpenter.md"
+			}
+			return "stop the other writer and remove the annotation " + corev1.PodDeletionCost + " from these pods: Stowage writes its own again, unless " + stowage.RepairAnnotation + " is " + string(stowage.RepairOff)
+		},
+		example: of(Values{Count: 2, Other: "karpenter", Several: true}),
 	},
 	SourceGone: {
 		means: "Pods wait for a node of a pool, and the strategy that gave it to them is gone or does not count any more.",
@@ -315,4 +329,16 @@ var ofWorkloads = map[Reason]row{
 		},
 		example: of(Values{Pool: "spot", Labels: "type=spot", Source: "PodDistributor web"}),
 	},
+}
+
+// foreignCosts says how many pods have a deletion cost that is not from Stowage, or none, and who may have written it.
+func (f *Finding) foreignCosts() string {
+	text := fmt.Sprintf("%d pod(s) have no pod-deletion-cost, or one that is not from Stowage", f.Count)
+	if f.Other != "" {
+		text += ", but from " + bounded.Name(f.Other)
+	}
+	if f.Several {
+		text += "; it is negative and the same for all pods of a node, as Karpenter's PodDeletionCostManagement writes it"
+	}
+	return text
 }

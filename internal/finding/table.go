@@ -49,6 +49,7 @@ const (
 	LackSettings   Reason = "PodsLackPoolSettings"
 	PodsStay       Reason = "PodsStay"
 	ForeignCost    Reason = "ForeignDeletionCost"
+	CostsUneven    Reason = "DeletionCostsUneven"
 	BeingAdopted   Reason = "PodsBeingAdopted"
 	SourceGone     Reason = "SourceGone"
 	NoRoomInPool   Reason = "NoRoomInPool"

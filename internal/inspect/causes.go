@@ -53,6 +53,7 @@ func (g *group) causes(r *Report) (waits bool) {
 		Adopted: g.adopted, Staying: g.staying, Adopting: g.adopting,
 	}
 	of.Outside, of.Lacking, of.LackIn, of.LackWhich = g.outsider, g.lacking, g.lackIn, g.lackWhich
+	of.CostWriter = g.costWriter
 	of.Values.Rollout, of.Values.NoNodes, of.Values.Cordoned = g.Rollout, g.noNodes, g.cordoned
 	if g.state != nil {
 		of.Hindrances, of.Seen = g.state.Status.Hindrances, r.lastSeen(&g.state.Status)

@@ -188,9 +188,10 @@ func (s *subject) spread(ctx context.Context, f *spreadFacts) error {
 	if rank, ok := p.Rank(sequence.Seat{Pool: pool, Ordinal: position}); ok {
 		f.Seat.Number = rank
 	}
-	if cost, ok := s.pod.Annotations[corev1.PodDeletionCost]; ok && f.Seat.Origin != originOrdinal {
+	if f.Seat.Origin != originOrdinal {
 		seen := observed.Unverified(s.pod, types.UID(s.owner.UID))
-		f.Seat.DeletionCost, f.Seat.ForeignCost = &cost, seen.ForeignCost(p.Layout)
+		f.Seat.DeletionCost = &seen.Cost
+		_, f.Seat.ForeignCost = seen.CostRank(p.Layout)
 	}
 
 	// 3. Has every pool room, and is the pod where its seat is?

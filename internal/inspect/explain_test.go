@@ -162,7 +162,7 @@ func TestExplainTexts(t *testing.T) {
 		"spread: an unknown claim":           of1(web(2, nil), nodeA, pod("x", "0", 1, withClaim('z'))),
 		"spread: no proof":                   of1(web(2, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { delete(p.Annotations, stowage.ClaimAnnotation) })),
 		"spread: a cost of another writer":   of1(web(2, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "7" })),
-		"spread: a cost of ours":             of1(web(2, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "-1" })),
+		"spread: a cost that is gone":        of1(web(2, nil), nodeA, pod("x", "0", 1, func(p *corev1.Pod) { delete(p.Annotations, corev1.PodDeletionCost) })),
 		"spread: a wrong node":               of1(web(2, nil), nodeB, pod("x", "0", 1, nil)),
 		"spread: an unknown node":            of1(web(2, nil), pod("x", "0", 1, nil)),
 		"spread: waits for a node":           of1(web(2, nil), nodeA, pod("x", "0", 1, waits)),

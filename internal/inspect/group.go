@@ -92,6 +92,7 @@ type group struct {
 	noNodes, cordoned string
 	state             *stowage.PoolState // nil if there is none
 	outsider          string             // names a pod that is not in the pool of its seat
+	costWriter        string             // who wrote the deletion cost of a pod, if not Stowage
 	// lacking are the pods that have not what their pool gives to new ones, with one of these pools and what it gives.
 	lacking           int64
 	lackIn, lackWhich string
@@ -119,6 +120,9 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	}
 	g.unanswered = append(g.unanswered, m.unanswered...)
 	for _, pod := range m.pods {
+		if len(pod.ManagedFields) > 0 {
+			g.costWriter = pod.ManagedFields[0].Manager
+		}
 		if adopted(pod) {
 			g.adopted[poolOf(pod)]++
 			g.unanswered = append(g.unanswered, pod.CreationTimestamp.Time)

@@ -34,6 +34,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
@@ -116,12 +117,41 @@ func pod(name, pool string, ordinal int, edit func(*corev1.Pod)) *corev1.Pod {
 		key := make(ledger.Key, ledger.KeySize)
 		metav1.SetMetaDataLabel(&p.ObjectMeta, stowage.PoolLabel, pool)
 		metav1.SetMetaDataLabel(&p.ObjectMeta, stowage.SeatLabel, fmt.Sprint(ordinal))
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, stowage.ClaimAnnotation, key.Sign(ledger.OriginClaimed, name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: int64(ordinal)}))
+		rank := int64(2*ordinal - map[string]int{"1": 1, "first": 1}[pool])
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, corev1.PodDeletionCost, sequence.DeletionCost(rank))
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, stowage.ClaimAnnotation, key.Sign(ledger.OriginClaimed, ledger.WithCostRank(name, rank), ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: int64(ordinal)}))
 	}
 	if edit != nil {
 		edit(p)
 	}
 	return p
+}
+
+// Who wrote a deletion cost is told if that was after the pod was created, and not Stowage.
+func TestCostWriter(t *testing.T) {
+	t.Parallel()
+	const cost, other = `{"f:metadata":{"f:annotations":{"f:controller.kubernetes.io/pod-deletion-cost":{}}}}`, `{"f:metadata":{"f:labels":{"f:x":{}}}}`
+	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+	}
+	for name, tc := range map[string]struct {
+		fields []metav1.ManagedFieldsEntry
+		want   string
+	}{
+		"nobody":         {},
+		"its controller": {fields: []metav1.ManagedFieldsEntry{entry("kube-controller-manager", cost)}},
+		"Stowage":        {fields: []metav1.ManagedFieldsEntry{entry("kubelet", other), entry("stowage", cost)}},
+		"Karpenter":      {fields: []metav1.ManagedFieldsEntry{{Manager: "x"}, entry("kubelet", other), entry("karpenter", cost)}, want: "karpenter"},
+	} {
+		kept := slim(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: tc.fields}})
+		got := ""
+		for _, f := range kept.ManagedFields {
+			got += f.Manager
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
 }
 
 // daemon is a pod that makes the VMs of a node.
@@ -155,10 +185,14 @@ func TestStatus(t *testing.T) {
 		"an empty cluster":                  {nil, true, []string{"nothing"}},
 		"each pool has its own":             {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, nil)}, true, []string{"ReplicaSet/web", "Everything is as it should be"}},
 		"too many in a pool":                {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "0", 2, nil)}, false, []string{"pool 0 has 2 pods and should have 1", "roll out"}},
-		"a deletion cost of another writer": {[]client.Object{web(2, nil), pod("y", "1", 1, nil), pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "7" })}, true, []string{"1 pod(s) have a pod-deletion-cost that is not from Stowage"}},
-		"a pod without a seat":              {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "", 0, nil)}, false, []string{"1 pod(s) have no seat"}},
-		"a pod that is missing":             {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"1 pods exist, and 2 are asked for"}},
-		"a pod that is not ready":           {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { p.Status.Conditions = nil })}, false, []string{"1 of 2 pods are ready"}},
+		"a deletion cost of another writer": {[]client.Object{web(2, nil), pod("y", "1", 1, nil), pod("x", "0", 1, func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "7" })}, true, []string{"1 pod(s) have no pod-deletion-cost, or one that is not from Stowage"}},
+		"costs that break the division": {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) {
+			p.Annotations[corev1.PodDeletionCost] = "-1"
+		})}, false, []string{"PodDeletionCostManagement", "does not keep"}},
+		"a deletion cost that is gone": {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { delete(p.Annotations, corev1.PodDeletionCost) })}, false, []string{"does not keep"}},
+		"a pod without a seat":         {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "", 0, nil)}, false, []string{"1 pod(s) have no seat"}},
+		"a pod that is missing":        {[]client.Object{web(2, nil), pod("x", "0", 1, nil)}, false, []string{"1 pods exist, and 2 are asked for"}},
+		"a pod that is not ready":      {[]client.Object{web(2, nil), pod("x", "0", 1, nil), pod("y", "1", 1, func(p *corev1.Pod) { p.Status.Conditions = nil })}, false, []string{"1 of 2 pods are ready"}},
 		"an invalid strategy": {[]client.Object{web(1, func(rs *appsv1.ReplicaSet) {
 			rs.Spec.Template.Annotations[stowage.SpreadStrategyAliasAnnotation] = "p"
 		})}, false, []string{"is invalid, so that it", "→ correct the"}},

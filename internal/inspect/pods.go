@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"context"
 	"slices"
 
@@ -66,8 +67,22 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 			kept.Spec.Volumes = append(kept.Spec.Volumes, v)
 		}
 	}
+	if writer := costWriter(pod); writer != "" {
+		kept.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: writer}}
+	}
 	kept.Status.Phase, kept.Status.Conditions = pod.Status.Phase, pod.Status.Conditions
 	return kept
+}
+
+// costWriter returns who wrote the pod's deletion cost, if it was not written as the pod was created, nor by Stowage.
+func costWriter(pod *corev1.Pod) string {
+	for _, f := range pod.ManagedFields {
+		created := f.Manager == "kube-controller-manager" || f.Manager == "stowage"
+		if !created && f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:`+corev1.PodDeletionCost+`"`)) {
+			return f.Manager
+		}
+	}
+	return ""
 }
 
 // hostPorts are those of some ports that are of the node.

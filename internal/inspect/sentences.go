@@ -255,6 +255,8 @@ func (f *seatFacts) removal() string {
 	switch {
 	case f.DeletionCost == nil:
 		return "its owner removes pods by their ordinals"
+	case *f.DeletionCost == "":
+		return "its deletion cost is gone, so a scale-down removes it before the pods that have one"
 	case f.ForeignCost:
 		return fmt.Sprintf("its deletion cost, %s, is not ours, and decides when a scale-down removes it", *f.DeletionCost)
 	}

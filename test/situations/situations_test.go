@@ -192,8 +192,11 @@ func TestSituations(t *testing.T) {
 			n.Ready(t, "web", 3)
 			pods, err := n.Pods(t.Context(), "web")
 			must(t, err)
-			must(t, n.Patch(t.Context(), &pods[0], client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"7"}}}`, corev1.PodDeletionCost))))
-		}, want: []string{fine, "1 pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first"}},
+			first := slices.MaxFunc(pods, func(a, b corev1.Pod) int { // the base's, which has the highest cost
+				return strings.Compare(a.Annotations[corev1.PodDeletionCost], b.Annotations[corev1.PodDeletionCost])
+			})
+			must(t, n.Patch(t.Context(), &first, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"7"}}}`, corev1.PodDeletionCost))))
+		}, want: []string{"1 pod(s) have no pod-deletion-cost, or one that is not from Stowage", "so the next scale-down does not keep the division", "→ stop the other writer"}},
 		"pods of a StatefulSet without a seat": {make: func(t *testing.T, n *tenant) {
 			like := n.Deployment("web", 2, map[string]string{stowage.RepairAnnotation: string(stowage.RepairOff)})
 			d := &appsv1.StatefulSet{ObjectMeta: like.ObjectMeta, Spec: appsv1.StatefulSetSpec{Replicas: like.Spec.Replicas, Selector: like.Spec.Selector, Template: like.Spec.Template}}

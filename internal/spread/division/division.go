@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,7 +36,11 @@ type Pod struct {
 	// pod only prefers its pool and waits.
 	Node map[string]string
 	Pins *nodeset.Pins
-	// ForeignCost says that Stowage did not write its deletion cost.
+	// NodeName is that of the pod's node, or empty.
+	NodeName string
+	// Cost is the pod's deletion cost, and 0 without one. Rank is the one that it should stand for. ForeignCost says that Stowage did not write the
+	// cost, or that it is gone.
+	Cost, Rank  int64
 	ForeignCost bool
 }
 
@@ -64,7 +69,9 @@ func (v View) Pods(pods []observed.Pod) []Pod {
 
 // pod is a pod as a division counts it.
 func (v View) pod(p *observed.Pod) Pod {
-	out := Pod{Pool: p.Pool, Domain: p.Domain, Ready: p.Ready, OnNode: p.Node != "", Age: p.Age(v.Now), ForeignCost: p.ForeignCost(v.Layout)}
+	out := Pod{Pool: p.Pool, Domain: p.Domain, Ready: p.Ready, OnNode: p.Node != "", Age: p.Age(v.Now), NodeName: p.Node}
+	out.Cost, _ = strconv.ParseInt(p.Cost, 10, 64) // the API server refuses one that is no number
+	out.Rank, out.ForeignCost = p.CostRank(v.Layout)
 	switch {
 	case out.OnNode:
 		out.Node = v.Nodes(p.Node)
@@ -156,7 +163,7 @@ type Division struct {
 	// Former are pods with a seat in a pool that the strategy does not have any more. Unseated are those without a seat that
 	// should have one, Former included.
 	Former, Unseated int64
-	ForeignCosts     int64
+	Costs            Costs
 	// Held are pods that are counted where their volumes are, in another cell than is due.
 	Held int64
 	// Shortages are the pools without room whose waiting pods other pools take.
@@ -179,6 +186,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 			}
 		}
 	}
+	var known []Pod
 	for _, pod := range pods {
 		i := slices.IndexFunc(at, func(n int) bool { return d.Pools[n].Key == pod.Pool })
 		if i < 0 {
@@ -191,6 +199,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 			continue
 		}
 		seated++
+		known = append(known, pod)
 		pool := &d.Pools[at[i]]
 		if pod.outside(s, i) {
 			pool.Outside++
@@ -209,10 +218,8 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 				pool.Waiting++
 			}
 		}
-		if pod.ForeignCost {
-			d.ForeignCosts++
-		}
 	}
+	d.Costs.add(costsOf(known))
 	return seated
 }
 
@@ -262,7 +269,7 @@ func (d *Division) Merge(other *Division) {
 	d.Replicas += other.Replicas
 	d.Former += other.Former
 	d.Unseated += other.Unseated
-	d.ForeignCosts += other.ForeignCosts
+	d.Costs.add(other.Costs)
 	d.Held += other.Held
 	d.Shortages = append(d.Shortages, other.Shortages...)
 	d.Untaken = cmp.Or(d.Untaken, other.Untaken)

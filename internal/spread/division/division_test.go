@@ -57,7 +57,7 @@ func TestAdd(t *testing.T) {
 		t.Errorf("%d pods have a seat", seated)
 	}
 	addTargets(&d, now, 4)
-	want := Division{Replicas: 10, Former: 1, ForeignCosts: 1, Pools: []Pool{
+	want := Division{Replicas: 10, Former: 1, Costs: Costs{Foreign: 1, Uneven: true}, Pools: []Pool{
 		{Name: "0", Nodes: nodeset.Set{Labels: map[string]string{"p": "a"}}, Share: 4, Target: 4, Current: 3, Ready: 2},
 		{Name: "1", Nodes: nodeset.Set{Labels: map[string]string{"p": "b"}}, Share: 4, Target: 4, Current: 2, Pending: 2, Waiting: 1},
 		{Name: "gone", Current: 1, Removed: true},
@@ -211,7 +211,9 @@ func TestFindings(t *testing.T) {
 		"every pool has its maximum":           {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Overflow = 1 }, want: []finding.Reason{finding.PoolsFull}},
 		"a zone is not for them":               {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Soft, w.Unsuitable = "why", []string{"b: why"} }, want: []finding.Reason{finding.PoolsPreferred, finding.PoolUnsuitable}},
 		"a volume holds one":                   {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Held = 1 }, want: []finding.Reason{finding.HeldByVolume}},
-		"a cost of somebody else's":            {pods: append(in("0", 1), Pod{Pool: "1", OnNode: true, Ready: true, ForeignCost: true}), replicas: 2, balanced: true, want: []finding.Reason{finding.ForeignCost}},
+		"costs of somebody else's":             {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Costs = Costs{Foreign: 1} }, want: []finding.Reason{finding.ForeignCost}},
+		"they break the division":              {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Costs = Costs{Foreign: 1, Uneven: true} }, want: []finding.Reason{finding.CostsUneven}},
+		"no scale-down removes pods of a Job":  {pods: append(in("0", 1), in("1", 1)...), kind: "Job", replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Costs = Costs{Foreign: 1, Uneven: true} }, want: []finding.Reason{finding.ForeignCost}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d Division

@@ -19,6 +19,8 @@ type Workload struct {
 	// Soft says why pods of the newest revision prefer their pools, or "", and Unsuitable in which pools no pod can run: see [policy.Policy.Misfits].
 	Soft       string
 	Unsuitable []string
+	// CostWriter is the manager that wrote a deletion cost which is not from Stowage, and may be empty.
+	CostWriter string
 	// Overflow are the pods without a seat because every pool has its maximum.
 	Overflow int64
 	// Lacking are the pods that have not what their pool gives to new ones, with one of these pools and what it gives.
@@ -198,7 +200,13 @@ func (f *findings) notes() {
 			v.Count, v.Pool, v.Text = f.of.Lacking, f.of.LackIn, f.of.LackWhich
 		})
 	}
-	f.count(finding.ForeignCost, f.ForeignCosts)
+	if n := f.Costs.Foreign; n > 0 {
+		reason := finding.ForeignCost
+		if f.Costs.Uneven && f.of.Kind != "Job" { // no scale-down removes its pods
+			reason = finding.CostsUneven
+		}
+		f.add(reason, func(v *finding.Values) { v.Count, v.Several, v.Other = n, f.Costs.ByNode, f.of.CostWriter })
+	}
 }
 
 // waiting counts the pods that wait for a node, by pool.

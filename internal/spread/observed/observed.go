@@ -5,6 +5,7 @@
 package observed
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -103,15 +104,18 @@ func (p *Pod) Waiting() bool { return p.Active && p.Node == "" && p.Unschedulabl
 // Age returns how long ago the pod was created.
 func (p *Pod) Age(now time.Time) time.Duration { return now.Sub(time.Unix(p.Created, 0)) }
 
-// ForeignCost reports whether Stowage did not write the pod's deletion cost, so that a scale-down follows somebody else's. A pod that its owner
-// removes by ordinal has no cost that counts.
-func (p *Pod) ForeignCost(l *layout.Layout) bool {
+// CostRank returns the rank that the pod's deletion cost should stand for. Foreign says that Stowage did not write the cost, or that it is gone, so
+// that a scale-down does not follow the rank. A pod that its owner removes by ordinal has no cost that counts.
+func (p *Pod) CostRank(l *layout.Layout) (rank int64, foreign bool) {
 	pool, known := l.PoolKeyed(p.Pool)
-	if p.Ordinal < 1 || p.Origin == ledger.OriginOrdinal {
-		return false // its labels name no seat, or its cost does not count
+	if !known || p.Ordinal < 1 || p.Origin == ledger.OriginOrdinal {
+		return sequence.NoRank, false // its labels name no seat, or its cost does not count
 	}
-	return known && p.Cost != "" &&
-		sequence.RankOfCost(p.Cost, l.Whole().RankOrNone(sequence.Seat{Pool: pool, Ordinal: p.Ordinal}), ledger.CostRank(p.ID)) == 0
+	own := l.Whole().RankOrNone(sequence.Seat{Pool: pool, Ordinal: cmp.Or(ledger.Position(p.ID), p.Ordinal)})
+	if rank := sequence.RankOfCost(p.Cost, own, ledger.CostRank(p.ID)); rank != 0 {
+		return rank, false
+	}
+	return own, p.Cost != "" || own != sequence.NoRank // without a cost, a pod goes first, too
 }
 
 // Owner is what makes pods, with those of its pods that have a seat.

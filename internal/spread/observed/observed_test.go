@@ -152,26 +152,27 @@ func twoPools(t *testing.T) *layout.Layout {
 	return testkit.Layout(s, layout.Workload{})
 }
 
-func TestForeignCost(t *testing.T) {
+func TestCostRank(t *testing.T) {
 	t.Parallel()
 	l := twoPools(t)
 	own := sequence.DeletionCost(l.Whole().RankOrNone(sequence.Seat{Pool: 1, Ordinal: 3}))
 	for name, tc := range map[string]struct {
 		change func(*Pod)
 		want   bool
+		rank   int64
 	}{
-		"the cost of its seat":            {func(*Pod) {}, false},
-		"another cost":                    {func(p *Pod) { p.Cost = "5" }, true},
-		"a label that names no seat":      {func(p *Pod) { p.Cost, p.Ordinal = "5", 0 }, false},
-		"no cost":                         {func(p *Pod) { p.Cost = "" }, false},
-		"another cost, by its ordinal":    {func(p *Pod) { p.Cost, p.Origin = "5", ledger.OriginOrdinal }, false},
-		"another cost in an unknown pool": {func(p *Pod) { p.Cost, p.Pool = "5", "gone" }, false},
-		"the cost that its claim names":   {func(p *Pod) { p.Cost, p.ID = sequence.DeletionCost(9), "id~9" }, false},
+		"the cost of its seat":            {func(*Pod) {}, false, 5},
+		"another cost":                    {func(p *Pod) { p.Cost = "5" }, true, 5},
+		"a label that names no seat":      {func(p *Pod) { p.Cost, p.Ordinal = "5", 0 }, false, sequence.NoRank},
+		"no cost":                         {func(p *Pod) { p.Cost = "" }, true, 5},
+		"another cost, by its ordinal":    {func(p *Pod) { p.Cost, p.Origin = "5", ledger.OriginOrdinal }, false, sequence.NoRank},
+		"another cost in an unknown pool": {func(p *Pod) { p.Cost, p.Pool = "5", "gone" }, false, sequence.NoRank},
+		"the cost that its claim names":   {func(p *Pod) { p.Cost, p.ID = sequence.DeletionCost(9), "id~9" }, false, 9},
 	} {
 		p := Pod{Seat: ledger.Seat{Pool: "1", Ordinal: 3}, Cost: own, Origin: ledger.OriginClaimed}
 		tc.change(&p)
-		if got := p.ForeignCost(l); got != tc.want {
-			t.Errorf("%s: foreign %t", name, got)
+		if rank, got := p.CostRank(l); got != tc.want || rank != tc.rank {
+			t.Errorf("%s: rank %d, foreign %t", name, rank, got)
 		}
 	}
 }

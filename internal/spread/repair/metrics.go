@@ -19,6 +19,8 @@ type Metrics struct {
 	domainDistance *metrics.BoundedGauge
 	// desired, current and ready are the pods of each pool of a workload.
 	desired, current, ready *metrics.BoundedGauge
+	// foreignCosts are those of them whose deletion cost is gone or not from Stowage.
+	foreignCosts *metrics.BoundedGauge
 }
 
 // The repairs of pods that stay. With those of package planner that remove pods, they are a metric label.
@@ -36,6 +38,7 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		desired:        ofPool("desired_pods", "Pods that a pool should have of those that the workload asks for"),
 		current:        ofPool("current_pods", "Pods with a seat in a pool"),
 		ready:          ofPool("ready_pods", "Pods with a seat in a pool that are ready"),
+		foreignCosts:   ofPool("foreign_cost_pods", "Pods with a seat in a pool whose deletion cost somebody else wrote or removed"),
 		repairs:        set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
 		distance:       set.BoundedGauge("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload.", "namespace", "kind", "name"),
 		domainDistance: set.BoundedGauge("stowage_spread_domain_distance", "Pods that are in a domain, such as a zone, that has too many of their pool's pods, by the uppermost workload.", "namespace", "kind", "name"),
@@ -60,7 +63,7 @@ type poolName struct {
 }
 
 // poolCount is the pods of an owner, or of a workload, in a pool.
-type poolCount struct{ desired, current, ready int64 }
+type poolCount struct{ desired, current, ready, foreignCosts int64 }
 
 // countPools publishes the pods of an owner in each pool, with those of the other owners of the same workload.
 func (r *run) countPools(owner ledger.Owner, p *policy.Policy, targets []int64, records []observed.Pod) {
@@ -76,6 +79,9 @@ func (r *run) countPools(owner ledger.Owner, p *policy.Policy, targets []int64, 
 			if records[i].Ready {
 				c.ready++
 			}
+			if _, foreign := records[i].CostRank(p.Layout); foreign {
+				c.foreignCosts++
+			}
 			now[name] = c
 		}
 	}
@@ -89,7 +95,7 @@ func (r *run) replaceCounts(owner ledger.OwnerKey, now map[poolName]poolCount) {
 	was := r.counted[owner]
 	for name, c := range was {
 		if now[name] != c {
-			r.addCount(name, poolCount{-c.desired, -c.current, -c.ready})
+			r.addCount(name, poolCount{-c.desired, -c.current, -c.ready, -c.foreignCosts})
 		}
 	}
 	for name, c := range now {
@@ -104,13 +110,14 @@ func (r *run) replaceCounts(owner ledger.OwnerKey, now map[poolName]poolCount) {
 
 func (r *run) addCount(name poolName, more poolCount) {
 	sum := r.sums[name]
-	sum.desired, sum.current, sum.ready = sum.desired+more.desired, sum.current+more.current, sum.ready+more.ready
+	sum.desired, sum.current, sum.ready, sum.foreignCosts = sum.desired+more.desired, sum.current+more.current, sum.ready+more.ready, sum.foreignCosts+more.foreignCosts
 	if r.sums[name] = sum; sum == (poolCount{}) {
 		delete(r.sums, name)
 	}
 	r.Metrics.desired.Set(float64(sum.desired), name.namespace, name.kind, name.name, name.pool)
 	r.Metrics.current.Set(float64(sum.current), name.namespace, name.kind, name.name, name.pool)
 	r.Metrics.ready.Set(float64(sum.ready), name.namespace, name.kind, name.name, name.pool)
+	r.Metrics.foreignCosts.Set(float64(sum.foreignCosts), name.namespace, name.kind, name.name, name.pool)
 }
 
 // nameOf is what the metrics of an owner's workload are called by. The policy may be nil.

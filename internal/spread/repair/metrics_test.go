@@ -4,11 +4,13 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // The revisions of a workload are one series, which is gone when all of them are as they should be.
@@ -57,5 +59,23 @@ func TestDistanceOfAJob(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("%s with %d pods without a seat: %v, want %v", tc.kind, tc.unseated, got, tc.want)
 		}
+	}
+}
+
+// A deletion cost that somebody removed is counted until it is there again.
+func TestForeignCosts(t *testing.T) {
+	y := seated("y", "0", 1)
+	delete(y.Annotations, corev1.PodDeletionCost)
+	b := newBench(t, append(workload(2), seated("x", "1", 1), y)...)
+	b.clock.Step(b.Timing.Quiet)
+	for _, want := range []float64{1, 0} {
+		if _, err := b.reconcile(t.Context(), owner); err != nil {
+			t.Fatal(err)
+		}
+		if got := testkit.Sample(t, b.Metrics.foreignCosts, map[string]string{"pool": "0"}); got != want {
+			t.Errorf("%v pods, want %v", got, want)
+		}
+		b.see(t)
+		b.clock.Step(b.Timing.Quiet)
 	}
 }

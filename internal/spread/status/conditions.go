@@ -34,7 +34,7 @@ var reasons = map[finding.Reason]stowage.ConditionReason{
 }
 
 // noted are what the condition says of pods beside the first cause.
-var noted = map[finding.Reason]bool{finding.UpdateRefused: true, finding.ForeignCost: true, finding.HeldByVolume: true, finding.PodsStay: true, finding.PoolsPreferred: true, finding.PoolUnsuitable: true}
+var noted = map[finding.Reason]bool{finding.UpdateRefused: true, finding.ForeignCost: true, finding.CostsUneven: true, finding.HeldByVolume: true, finding.PodsStay: true, finding.PoolsPreferred: true, finding.PoolUnsuitable: true}
 
 // balanced returns the condition Balanced of a target: whether each pool has the pods that it should have. If not, it has the first cause, with
 // the remedy. What else is to be known of the pods follows. What a rollout would do is added only to the findings that are told and may ask for one.

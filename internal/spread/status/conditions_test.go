@@ -150,8 +150,8 @@ func TestBalanced(t *testing.T) {
 			reason: stowage.ReasonWithoutSeat, text: "1 pod(s) have no seat: they were created before the PodDistributor d, or bypassed the webhook; " + rollOut + ", or set stowage.dev/repair to Recreate",
 		},
 		"costs of somebody else": {
-			pods: append(on("0", 1), on("1", 1)...), replicas: 2, edit: func(d *divisions.Division) { d.ForeignCosts = 2 },
-			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) have a pod-deletion-cost that is not from Stowage: scale-downs remove the lowest first",
+			pods: append(on("0", 1), on("1", 1)...), replicas: 2, edit: func(d *divisions.Division) { d.Costs.Foreign = 2 },
+			reason: stowage.ReasonBalanced, text: "each pool has the pods that it should have; 2 pod(s) have no pod-deletion-cost, or one that is not from Stowage; scale-downs remove the lowest first",
 		},
 		"too many in a domain": {
 			pods: append(on("0", 2), on("1", 2)...), replicas: 4,
