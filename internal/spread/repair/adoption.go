@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -19,9 +20,17 @@ type adoptions struct {
 	mu         sync.Mutex
 	namespaces []string // in the order of their turns
 	waiting    map[string][]adoption
-	granted    map[ledger.OwnerKey]int
+	granted    map[ledger.OwnerKey]grant
 	left       int // how many may be adopted now
+	seconds    int // since the first turn
 }
+
+// grant is a turn: how many pods of a workload may be adopted, and in which second that was granted.
+type grant struct{ pods, at int }
+
+// grantLives is for how many seconds a turn that is not used lives. The leader comes to a workload whose turn it is when it has looked at all that were
+// due before: in a large cluster after minutes. The turn of a workload that is gone costs the others nothing.
+const grantLives = 600
 
 // adoption is a workload that waits for a turn, with its pods to adopt.
 type adoption struct {
@@ -30,14 +39,14 @@ type adoption struct {
 }
 
 func newAdoptions() *adoptions {
-	return &adoptions{waiting: map[string][]adoption{}, granted: map[ledger.OwnerKey]int{}}
+	return &adoptions{waiting: map[string][]adoption{}, granted: map[ledger.OwnerKey]grant{}}
 }
 
 // take returns how many pods of a workload may be adopted now, of so many. If it is none, the workload waits for a turn.
 func (a *adoptions) take(owner ledger.Owner, pods int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if granted := a.granted[owner.Key()]; granted > 0 && pods > 0 {
+	if granted := a.granted[owner.Key()].pods; granted > 0 && pods > 0 {
 		n := min(pods, granted)
 		a.left += granted - n
 		delete(a.granted, owner.Key())
@@ -61,7 +70,7 @@ func (a *adoptions) take(owner ledger.Owner, pods int) int {
 func (a *adoptions) waits(owner ledger.Owner) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.granted[owner.Key()] > 0 {
+	if a.granted[owner.Key()].pods > 0 {
 		return false
 	}
 	for _, w := range a.waiting[owner.Namespace] {
@@ -77,10 +86,8 @@ func (a *adoptions) waits(owner ledger.Owner) bool {
 func (a *adoptions) next() (due []ledger.Owner) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, n := range a.granted { // turns that were not used
-		a.left += n
-	}
-	clear(a.granted)
+	a.seconds++
+	maps.DeleteFunc(a.granted, func(_ ledger.OwnerKey, g grant) bool { return a.seconds-g.at > grantLives })
 	a.left = min(a.left+adoptionRate, adoptionBurst)
 	for a.left > 0 && len(a.namespaces) > 0 {
 		namespace := a.namespaces[0]
@@ -94,7 +101,7 @@ func (a *adoptions) next() (due []ledger.Owner) {
 			delete(a.waiting, namespace)
 		}
 		n := min(a.left, first.pods)
-		a.granted[first.owner.Key()] = n
+		a.granted[first.owner.Key()] = grant{n, a.seconds}
 		a.left -= n
 		due = append(due, first.owner)
 	}

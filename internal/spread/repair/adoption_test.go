@@ -2,6 +2,7 @@ package repair
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -62,7 +63,7 @@ func TestAdoptionsTakeTurns(t *testing.T) {
 	}
 }
 
-// A turn that nobody uses, because the workload is gone, is lost and delays nobody for longer.
+// The turn of a workload that is gone delays nobody for longer than its pods would, and ends.
 func TestAdoptionOfAWorkloadThatIsGone(t *testing.T) {
 	a := newAdoptions()
 	gone, here := ledger.Owner{Namespace: "ns", UID: "gone"}, ledger.Owner{Namespace: "ns", UID: "here"}
@@ -74,8 +75,63 @@ func TestAdoptionOfAWorkloadThatIsGone(t *testing.T) {
 	if due := a.next(); len(due) != 1 || due[0] != here || a.take(here, 5) != 5 {
 		t.Fatalf("then it is the turn of %v", due)
 	}
-	if due := a.next(); len(due) != 0 || a.take(gone, 100) != 0 {
-		t.Fatalf("then it is the turn of %v, and a turn of before is still there", due)
+	for range grantLives - 1 {
+		a.next()
+	}
+	if a.waits(gone) || a.take(gone, 7) != 7 {
+		t.Fatal("a turn has ended before its time")
+	}
+	a.take(gone, 100)
+	for range grantLives + 2 {
+		a.next()
+	}
+	if a.take(gone, 100) != 0 {
+		t.Fatal("a turn of long ago is still there")
+	}
+}
+
+// A leader that needs longer than a second until it comes to a workload adopts its pods all the same. The workloads of a policy wait in one queue with
+// others, which keep moving.
+func TestAdoptionBehindALongQueue(t *testing.T) {
+	const policies, others, look = 40, 40, 1100 // ms
+	a, left := newAdoptions(), map[ledger.Owner]int{}
+	var queue []ledger.Owner
+	enqueue := func(o ledger.Owner) {
+		if !slices.Contains(queue, o) {
+			queue = append(queue, o)
+		}
+	}
+	for i := range policies {
+		o := ledger.Owner{Namespace: "ns", UID: types.UID(fmt.Sprint(i))}
+		left[o] = 2
+		enqueue(o)
+	}
+	for i := range others {
+		enqueue(ledger.Owner{Namespace: "other", UID: types.UID(fmt.Sprint(i))})
+	}
+	at, second := 0, 0
+	for ; len(left) > 0; at += look {
+		if at > 10*(policies+others)*look {
+			t.Fatalf("%d of %d workloads are not adopted after %d s", len(left), policies, at/1000)
+		}
+		for ; second <= at/1000; second++ {
+			for _, o := range a.next() {
+				enqueue(o)
+			}
+		}
+		o := queue[0]
+		queue = queue[1:]
+		switch {
+		case o.Namespace == "other":
+			enqueue(o)
+		case !a.waits(o):
+			if left[o] -= a.take(o, left[o]); left[o] == 0 {
+				delete(left, o)
+			}
+		}
+	}
+	if most := 4 * (policies + others) * look; at > most {
+		t.Errorf("all are adopted after %d s, want %d", at/1000, most/1000)
 	}
 }
 

@@ -155,7 +155,7 @@ func (c *Controller) Register(t *leader.Term) error {
 	// 2. What feeds them.
 	c.term.Store(r)
 	t.AtEnd(func() { c.term.Store(nil) })
-	for _, gauge := range []*metrics.BoundedGauge{c.Metrics.distance, c.Metrics.domainDistance, c.Metrics.desired, c.Metrics.current, c.Metrics.ready} {
+	for _, gauge := range []*metrics.BoundedGauge{c.Metrics.distance, c.Metrics.domainDistance, c.Metrics.desired, c.Metrics.current, c.Metrics.ready, c.Metrics.foreignCosts} {
 		t.AtEnd(gauge.Reset)
 	}
 	t.AtEnd(c.Seats.Changes.Add(r.changed))
