@@ -592,6 +592,16 @@ func (w *world) lead(l *workload) {
 	w.control(l)
 }
 
+// lacks reports whether a pool that is tried no more, or another one without room, has fewer pods than are due.
+func lacks(v View, next []Pool, tried int) bool {
+	for i := range next {
+		if (i == tried || next[i].closed()) && count(v, i).placed < due(v, next, i) {
+			return true
+		}
+	}
+	return false
+}
+
 // transitions checks what the leader writes, and counts how many pods may be evicted for that.
 func (w *world) transitions(l *workload, next []Pool, v View) {
 	before := l.state
@@ -638,9 +648,9 @@ func (w *world) transitions(l *workload, next []Pool, v View) {
 			w.note("pool %d is %s at %d", i, is.Phase, is.Max)
 		}
 		w.cycle = w.cycle || was.Phase == Probing && is.Phase == Available
-		others := slices.ContainsFunc(next, func(p Pool) bool { return p.Phase != Available }) || slices.ContainsFunc(v.Pods, func(p Pod) bool { return !p.Node && !p.Misfit })
+		waits := slices.ContainsFunc(v.Pods, func(p Pod) bool { return !p.Node && !p.Misfit })
 		if was.Phase == Probing && is.Phase == Available && w.now.Sub(was.Waited) < w.timing.Forget && count(v, i).placed <= was.Max-was.Step &&
-			(others || was.Max-was.Step <= due(v, next, i)) {
+			(waits || lacks(v, next, i)) {
 			w.fail("pool %d is available, though no pod beyond %d has found a node", i, was.Max-was.Step)
 		}
 		if step := is.Max - max(was.Max, live); is.Phase == Probing && step > max(1, 2*was.Step, v.Room[i]) {

@@ -6,8 +6,8 @@
 //   - a pod that has a node is never among the pods to evict;
 //   - no more pods are evicted than the other pools take;
 //   - while a pool is tried, at most one step of pods waits there;
-//   - a pool that is tried is available only once a pod of the try has a node, or after [tries.Timing]. One that had taken others' pods
-//     is, too, once no other pool lacks room and no pod waits.
+//   - a pool that is tried is available only once a pod of the try has a node, or after [tries.Timing]. It is, too, once no pod waits, and it
+//     and all other pools without room have the pods that are due.
 //
 // What a pool without room means for seats is [sequence.Strategy.Without].
 //
@@ -267,24 +267,26 @@ func (p *Pool) stepProbing(t tally, room int64, now time.Time, timing tries.Timi
 }
 
 // satisfied reports whether a pool or cell that is tried needs no further try, because it has what is due. Level was its maximum before the
-// try. A pool that has taken others' pods needs no room for as many again, once those have room of their own.
+// try. Where nobody lacks anything, no pod will come that shows the room: the pool got full with a pod of a rollout, say, or with others' pods.
 func satisfied(v View, pools []Pool, at int, t tally, level int64) bool {
 	found := t.placed > level // a pod of the last step has a node
-	if t.waiting > 0 || !found && !lastShort(v, pools, at) {
+	switch {
+	case t.waiting > 0 || t.placed < due(v, pools, at):
 		return false
+	case found:
+		return true
 	}
-	share := due(v, pools, at) // takes long to compute
-	return t.placed >= share && (found || level > share)
+	return !slices.ContainsFunc(v.Pods, func(p Pod) bool { return !p.Node && !p.Misfit }) && !lacksOther(v, pools, at)
 }
 
-// lastShort reports whether all other pools or cells are available, and no pod waits for a node.
-func lastShort(v View, pools []Pool, at int) bool {
+// lacksOther reports whether another pool or cell without room has fewer pods than are due.
+func lacksOther(v View, pools []Pool, at int) bool {
 	for i := range pools {
-		if i != at && pools[i].closed() && pools[i].Phase != Unsuitable {
-			return false
+		if i != at && pools[i].closed() && pools[i].Phase != Unsuitable && count(v, i).placed < due(v, pools, i) {
+			return true
 		}
 	}
-	return !slices.ContainsFunc(v.Pods, func(p Pod) bool { return !p.Node && !p.Misfit })
+	return false
 }
 
 // due returns how many pods a pool or cell should have if it had room for all, while others leave out their seats.

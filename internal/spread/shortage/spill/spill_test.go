@@ -90,7 +90,7 @@ func TestAvailableAgain(t *testing.T) {
 		"but another pool is still tried":                   {12, 4, 9, 1, 0, Probing, Probing, false},
 		"but it lacks one of its own":                       {12, 3, 9, 1, 0, Probing, Available, false},
 		"but a pod of another pool waits":                   {12, 4, 9, 1, 0, Probing, Available, true},
-		"it had taken none, so nothing shows its room":      {12, 4, 5, 1, 0, Probing, Available, false},
+		"it has what is due, and no pod waits":              {12, 4, 5, 1, 0, Available, Available, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := View{Now: now, Layout: plain(s), Rules: []Rule{{After: time.Minute}, {After: time.Minute}, {After: time.Minute}}, Replicas: tc.replicas, Hard: make([]bool, 3), Room: make([]int64, 3)}
@@ -114,6 +114,23 @@ func TestAvailableAgain(t *testing.T) {
 				t.Errorf("pool b is %s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// Two pools that got full with the surge of a rollout, and have what is due since, do not wait for each other.
+func TestAvailableTogether(t *testing.T) {
+	s, now := twoPools(t, 1, 1), time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	for surplus, want := range map[int64]Phase{0: Available, 1: Probing} { // without a node for it, one pool lacks a pod
+		v := View{Now: now, Layout: plain(s), Rules: []Rule{{After: time.Minute}, {After: time.Minute}}, Replicas: 8 + 2*surplus, Hard: make([]bool, 2), Room: make([]int64, 2)}
+		for i := range 8 {
+			v.Pods = append(v.Pods, Pod{Node: true, Seat: sequence.Seat{Pool: i % 2}})
+		}
+		tried := Pool{Phase: Probing, Epoch: 1, Max: 5, Step: 1, Waited: now.Add(-time.Minute)}
+		for pool, got := range Next(v, []Pool{tried, tried}, tries.Default()) {
+			if got.Phase != want {
+				t.Errorf("pool %d is %s, want %s", pool, got.Phase, want)
+			}
+		}
 	}
 }
 
