@@ -284,7 +284,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	r.hinder(owner, nil)
 	now.date = r.Time.Now() // the eviction's answer has just told it
 	r.removed(owner.Key(), cooldown, room.proven, now)
-	r.setReplacing(owner.Key(), removal.BeforePolicy)
+	r.setReplacing(owner.Key(), removal.BeforePolicy, removal.BeforePolicy && state.Young)
 	r.Metrics.repairs.WithLabelValues(string(removal.Reason)).Inc()
 	r.Log.Info("pod evicted, so that its owner recreates it", "namespace", owner.Namespace, "kind", owner.Kind, "name", owner.Name, "pod", pod.Name, "action", removal.Reason, "distance", now.distance)
 	r.removalEvent(owner, removal, pod.Name, &state.Pods[removal.Pod])

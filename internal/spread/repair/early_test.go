@@ -6,10 +6,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // A pod that came a moment before what divides it goes early only if its workload came with it: the pods of a rollout of an older workload are
@@ -57,6 +61,56 @@ func TestEarlyPodsAreOfAYoungWorkload(t *testing.T) {
 			s.seeAge(&corev1.Pod{}, &view)
 			if view.BeforePolicy != tc.want {
 				t.Errorf("the pod goes early: %t, want %t", view.BeforePolicy, tc.want)
+			}
+		})
+	}
+}
+
+// Pods that are ready go early only if all can that are in the wrong place, within the time in which a workload is young. What has begun is finished.
+func TestYoung(t *testing.T) {
+	t.Parallel()
+	parsed, err := sequence.Parse(strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		age    time.Duration
+		of     [2]int // pods of the two pools, which should have as many
+		bare   int    // pods that wait for a node, without a seat
+		begun  bool
+		unseen bool // the age of the workload is not known
+		want   bool
+	}{
+		"few are wrong":                     {age: 2 * time.Second, of: [2]int{34, 26}, want: true},
+		"as many as there is time for":      {age: 2 * time.Second, of: [2]int{37, 23}, want: true},
+		"one more":                          {age: 2 * time.Second, of: [2]int{38, 22}},
+		"few, and most of the time is over": {age: 20 * time.Second, of: [2]int{34, 26}},
+		"pods without a seat count, too":    {age: 2 * time.Second, of: [2]int{25, 25}, bare: 10},
+		"none is wrong, and it is old":      {age: podstatus.PolicyGrace, of: [2]int{30, 30}},
+		"its age is not known":              {of: [2]int{34, 26}, unseen: true},
+		"it has begun, and time is over":    {age: time.Minute, of: [2]int{34, 26}, begun: true, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			p := &policy.Policy{Layout: testkit.Layout(parsed, layout.Workload{})}
+			if !tc.unseen {
+				p.Root = &world.Workload{Created: start.Add(-tc.age)}
+			}
+			state := &planner.State{Layout: p.Layout, Mode: stowage.RepairRecreate, Available: []bool{true, true}}
+			for pool, n := range tc.of {
+				for i := range n {
+					state.Pods = append(state.Pods, planner.Pod{Seat: sequence.Seat{Pool: pool, Ordinal: int64(i + 1)}, NodePool: pool, Ours: true, Ready: true, BeforePolicy: true})
+				}
+			}
+			for range tc.bare {
+				state.Pods = append(state.Pods, planner.Pod{Seat: sequence.Seat{Pool: -1}, NodePool: planner.NoNode, Ours: true, BeforePolicy: true})
+			}
+			state.Replicas = int64(len(state.Pods))
+			b.setReplacing(owner.Key(), true, tc.begun)
+			s := &sight{run: b.run, owner: owner, policy: p, state: state}
+			if got := s.young(); got != tc.want {
+				t.Errorf("young: %t, want %t", got, tc.want)
 			}
 		})
 	}

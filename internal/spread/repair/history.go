@@ -27,11 +27,11 @@ type history struct {
 	checked, noRoom *roomCheck
 
 	budget budget
-	// replacing says that a pod was evicted because it came before its policy, and that there may
-	// be others.
-	replacing bool
-	unreached unreached
-	large     bool // it was said that a pod has no room for a seat
+	// replacing says that a pod was evicted because it came before its policy, and that there may be others. ReplacingReady says that they may be
+	// ready.
+	replacing, replacingReady bool
+	unreached                 unreached
+	large                     bool // it was said that a pod has no room for a seat
 	// held are the pods that stay where they are though they should not, as the last close look found. Volumes are what was found of
 	// pods' volumes lately.
 	held      map[types.UID]heldPod
@@ -188,11 +188,19 @@ func (r *run) replacing(owner ledger.OwnerKey) bool {
 	return h != nil && h.replacing
 }
 
-func (r *run) setReplacing(owner ledger.OwnerKey, is bool) {
+func (r *run) replacingReady(owner ledger.OwnerKey) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.history[owner]
+	return h != nil && h.replacingReady
+}
+
+func (r *run) setReplacing(owner ledger.OwnerKey, is, ready bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := r.history[owner]; h != nil || is {
-		r.historyOf(owner).replacing = is
+		h = r.historyOf(owner)
+		h.replacing, h.replacingReady = is, ready
 	}
 }
 
@@ -205,7 +213,7 @@ func (r *run) balanced(owner ledger.OwnerKey, records []observed.Pod) {
 		if !slices.ContainsFunc(records, func(r observed.Pod) bool { return r.Node == "" }) {
 			h.budget.observe(r.Timing, observation{claimed: claimedRecords(records)})
 		}
-		h.replacing = false
+		h.replacing, h.replacingReady = false, false
 		h.nothingHinders()
 	}
 }

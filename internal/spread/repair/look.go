@@ -248,7 +248,7 @@ func (s *sight) settle(ctx context.Context, scale *worldapi.Scale) (soon time.Du
 	}
 	state.Layout = p.Held(s.volumes.held).Layout
 	s.bare.settle(state, p)
-	state.Young = s.Time.Since(p.WorkloadCreated()) < podstatus.PolicyGrace // the list has just told the time
+	state.Young = s.young()
 	if p.Policy != nil {
 		soon = leaveEarlier(state, s.first, leastWait(p))
 	}

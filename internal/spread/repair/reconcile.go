@@ -189,7 +189,7 @@ func (r *run) lookClosely(ctx context.Context, t *turn) (reconcile.Result, error
 	r.reportPlan(t, &plan, 0)
 	again := t.again
 	if state.Settled && (plan.Remove == nil || !plan.Remove.BeforePolicy) {
-		r.setReplacing(owner.Key(), false)
+		r.setReplacing(owner.Key(), false, false)
 		again = reconcile.Result{}
 	}
 	if len(plan.Adopt)+len(plan.Renumber) == 0 {

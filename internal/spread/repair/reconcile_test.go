@@ -720,7 +720,7 @@ func TestBalancedSays(t *testing.T) {
 			rs.Spec.Replicas = new(int32(5))
 			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: q"}}
 		}, y: seated("y", "1", 1), reason: "PodsRefused", text: "2 of 5 pods exist, because the API server refuses to create more: exceeded quota: q"},
-		"another writer's deletion cost": {edit: func(*appsv1.ReplicaSet) {}, y: costly, reason: stowage.ReasonBalanced, text: "1 pod(s) have a pod-deletion-cost that is not from Stowage"},
+		"another writer's deletion cost": {edit: func(*appsv1.ReplicaSet) {}, y: costly, reason: stowage.ReasonBalanced, text: "1 pod(s) have no pod-deletion-cost, or one that is not from Stowage"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := workload(2)
