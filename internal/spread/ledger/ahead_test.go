@@ -305,6 +305,11 @@ func TestReplicaCountInABurst(t *testing.T) {
 			b.now += 2 * b.timing.ReplicasFresh
 			b.PodGone(b.now, "u")
 		}, want: true},
+		"a pod ended right after it was read": {change: func(b *burst) {
+			b.PodSeen(b.now, "u", Pod{Seat: Seat{Pool: "80", Ordinal: 1}, ID: "1", Active: true})
+			b.now += b.timing.ReplicasFresh / 2
+			b.PodGone(b.now, "u")
+		}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBurst(t)

@@ -34,13 +34,15 @@ func (b *Book) withoutCount(now time.Duration, r *Request) bool {
 	return false
 }
 
-// replicasHold reports whether the replica count is new enough to give seats by it. It may be older in a burst, and while a request waits
-// because the count was reached. But no pod may have ended since: a scale-down may be why.
+// replicasHold reports whether the replica count is new enough to give seats by it. No pod may have ended since it was read: a scale-down may be
+// why. The count may be older in a burst, and while a request waits because the count was reached.
 func (b *Book) replicasHold(now time.Duration) bool {
-	if now-b.replicasAt <= b.timing.ReplicasFresh {
+	switch {
+	case b.endedAt > b.replicasSince:
+		return false
+	case now-b.replicasAt <= b.timing.ReplicasFresh:
 		return true
-	}
-	if now-b.replicasSince >= b.timing.Ahead || b.endedAt >= b.replicasSince {
+	case now-b.replicasSince >= b.timing.Ahead:
 		return false
 	}
 	return b.fills(now) || b.recent(now) >= steady || b.spares() > 0 || slices.ContainsFunc(b.queue, func(r *Request) bool { return r.blockedAt != 0 })

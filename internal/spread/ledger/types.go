@@ -60,8 +60,7 @@ type Timing struct {
 	// Ahead is how long after sending a write a replica may use the seats that it claimed ahead. Pause is how long
 	// after its last request it gives them back.
 	Ahead, Pause time.Duration
-	// ReplicasFresh is how long a count that was read holds. In a burst it holds as long as a seat ahead, while no pod
-	// of the owner ends.
+	// ReplicasFresh is how long a count that was read holds, while no pod of the owner ends. In a burst it holds as long as a seat ahead.
 	ReplicasFresh time.Duration
 	// MinPatience and MaxPatience bound how long a request waits for a watch that shows too many pods. They also
 	// bound how old a claim must be to be presumed dead. Within them it is several times what claims took to settle
