@@ -72,6 +72,11 @@ func Newer(a, b *Workload) bool {
 	return a.UID != b.UID && a.Revision() > b.Revision()
 }
 
+// NewestFirst orders what makes a workload's pods, the latest revision first. In whatever order they were listed, that is the same.
+func NewestFirst(a, b *Workload) int {
+	return cmp.Or(cmp.Compare(b.Revision(), a.Revision()), b.Created.Compare(a.Created), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+}
+
 // New returns the workload that an object of a kind is.
 func New(gvk schema.GroupVersionKind, obj metav1.Object) *Workload {
 	ref := Ref{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: obj.GetName()}

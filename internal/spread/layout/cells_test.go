@@ -142,10 +142,6 @@ func TestOfOrdinal(t *testing.T) {
 			t.Errorf("pod %d has %v, %v, and was to have %v", rank, got, err, want)
 		}
 	}
-	other := l.ForOrdinals(nil, nil)
-	if other.Keeping() || other.FirstOrdinal() != 0 {
-		t.Error("another owner has the ordinals of the first one")
-	}
 }
 
 // Records name a pool, or a domain of it.
@@ -171,7 +167,7 @@ func TestCellNames(t *testing.T) {
 	}
 }
 
-// Suits, Nowhere and With follow from what is known of pools.
+// Suits and Nowhere follow from what is known of pools.
 func TestUnsuitable(t *testing.T) {
 	t.Parallel()
 	l := testkit.Layout(three(t), layout.Workload{Unsuitable: []string{"", "no", ""}})
@@ -179,11 +175,11 @@ func TestUnsuitable(t *testing.T) {
 		t.Errorf("suits %t and %t, nowhere %t, as written %d, whole %d", l.Suits(0), l.Suits(1), l.Nowhere(), l.AsWritten().Target(1, 7), l.Whole().Target(1, 7))
 	}
 	diff(t, "unsuitable", []string{"", "no", ""}, l.Unsuitable())
-	none := l.With([]string{"no", "no", "no"})
+	none := testkit.Layout(three(t), layout.Workload{Unsuitable: []string{"no", "no", "no"}})
 	if none.Suits(0) || !none.Nowhere() {
 		t.Error("a pool suits")
 	}
-	if all := none.With(nil); !all.Suits(1) || all.Nowhere() || all.Unsuitable() != nil {
+	if all := testkit.Layout(three(t), layout.Workload{}); !all.Suits(1) || all.Nowhere() || all.Unsuitable() != nil {
 		t.Error("no pool suits")
 	}
 }
@@ -217,7 +213,8 @@ func TestDomains(t *testing.T) {
 // A pod with an ordinal of its own and volumes has its own cell; else one in its own pool; else one in the first pool that they reach.
 func TestWithinOrdinal(t *testing.T) {
 	t.Parallel()
-	l := testkit.Layout(even(t), layout.Workload{Orders: &layout.Orders{Now: 1, Former: 2}, Ordinals: &layout.Ordinals{}})
+	workload := layout.Workload{Orders: &layout.Orders{Now: 1, Former: 2}, Ordinals: &layout.Ordinals{}}
+	l := testkit.Layout(even(t), workload)
 	const rank = 1
 	own, err := l.OfOrdinal(rank)
 	if err != nil {
@@ -250,7 +247,8 @@ func TestWithinOrdinal(t *testing.T) {
 		of, unsuitable := l, make([]string, l.Cells().Len())
 		for _, in := range tc.unsuitable {
 			unsuitable[l.Cells().Index(in)] = "no"
-			of = l.With(unsuitable)
+			workload.Unsuitable = unsuitable
+			of = testkit.Layout(even(t), workload)
 		}
 		reached := [][]bool{make([]bool, 3), make([]bool, 3)}
 		for _, in := range tc.reached {
@@ -343,7 +341,8 @@ func TestDomainTargets(t *testing.T) {
 // Volumes reach some pools and domains, and the layout within them gives seats nowhere else.
 func TestWithin(t *testing.T) {
 	t.Parallel()
-	l := testkit.Layout(even(t), layout.Workload{Orders: &layout.Orders{Now: 1, Former: 2}, Limits: [][]int64{{1, domain.Open, domain.Open}, {domain.Open, domain.Open, domain.Open}}})
+	workload := layout.Workload{Orders: &layout.Orders{Now: 1, Former: 2}, Limits: [][]int64{{1, domain.Open, domain.Open}, {domain.Open, domain.Open, domain.Open}}}
+	l := testkit.Layout(even(t), workload)
 	reached, all := l.Reached(func(cell nodeset.Set) bool { return cell.Labels["p"] == "a" && cell.Labels["zone"] != "z2" })
 	diff(t, "reached", [][]bool{{true, true, false}, {false, false, false}}, reached)
 	if all {
@@ -365,7 +364,8 @@ func TestWithin(t *testing.T) {
 		t.Errorf("targets %d, %d, %d", short.Target(0, 9), short.Target(1, 9), short.Target(2, 9))
 	}
 	// What is reached may be unsuitable, or have no room at all. Then it is no place.
-	closed := l.With([]string{"no", "no", "", "", "", ""})
+	workload.Unsuitable = []string{"no", "no", "", "", "", ""}
+	closed := testkit.Layout(even(t), workload)
 	if got := closed.Within([][]bool{{true, true, false}, {true, false, false}}, nil); got == nil || got.Target(0, 6) != 0 || got.Target(1, 6) != 6 || got.Whole().Target(0, 6) != 0 {
 		t.Errorf("a pool whose reached domains are unsuitable: %+v", got)
 	}

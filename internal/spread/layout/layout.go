@@ -88,20 +88,6 @@ func (w *Written) For(of Workload, memo Memo) *Layout {
 	return l
 }
 
-// ForOrdinals returns the layout of the same workload for another owner of its pods. The ordinals are nil if its pods have none of their own.
-func (l *Layout) ForOrdinals(of *Ordinals, memo Memo) *Layout {
-	w := l.workload
-	w.Ordinals = of
-	return l.written.For(w, memo)
-}
-
-// With returns the layout of the same workload where cells are unsuitable: see [Workload.Unsuitable].
-func (l *Layout) With(unsuitable []string) *Layout {
-	w := l.workload
-	w.Unsuitable = unsuitable
-	return l.written.For(w, nil)
-}
-
 // Whole returns the strategy with all seats. In it, unsuitable pools are for nobody.
 func (l *Layout) Whole() *sequence.Strategy { return l.whole }
 

@@ -62,9 +62,9 @@ func (l *Layout) HeldPods() map[int64]sequence.Cell {
 
 // Holding returns the layout of the same workload with pods that are held, by their rank: see [Ordinals.Held].
 func (l *Layout) Holding(in map[int64]sequence.Cell, memo Memo) *Layout {
-	o := Ordinals{}
-	if l.workload.Ordinals != nil {
-		o = *l.workload.Ordinals
+	w, o := l.workload, Ordinals{}
+	if w.Ordinals != nil {
+		o = *w.Ordinals
 	}
 	held := maps.Clone(o.Held)
 	if held == nil {
@@ -72,7 +72,8 @@ func (l *Layout) Holding(in map[int64]sequence.Cell, memo Memo) *Layout {
 	}
 	maps.Copy(held, in)
 	o.Held = held
-	return l.ForOrdinals(&o, memo)
+	w.Ordinals = &o
+	return l.written.For(w, memo)
 }
 
 // Away reports whether a cell is neither the one that a pod with an ordinal of its own has, by its rank, nor the one that it had by the former

@@ -64,21 +64,13 @@ func (o *Owners) FindForSelected(ctx context.Context, namespace string, owner wo
 		}
 	}
 	p, err := o.FindSelected(ctx, pod)
-	if err != nil || w == nil {
+	if err != nil || w == nil || o.Observe == nil {
 		return p, err
 	}
-	return o.Holding(ctx, p, w), nil
-}
-
-// Holding is [policy.Finder.Holding] for the pods of an owner.
-func (o *Owners) Holding(ctx context.Context, p *policy.Policy, w *world.Workload) *policy.Policy {
-	if o == nil || o.Observe == nil {
-		return p
-	}
 	if of, ok := o.Observe(w); ok {
-		return o.Finder.Holding(ctx, p, of, o.Nodes)
+		return o.Holding(ctx, p, of, o.Nodes), nil
 	}
-	return p
+	return p, nil
 }
 
 // template returns the annotations of one of an owner's pods, or nil if it has no pod.

@@ -37,14 +37,12 @@ func (f *Finder) bind(ctx context.Context, c Compiled, namespace string, chain w
 	return p, nil
 }
 
-// Bound returns the policy of a source for an owner of pods that it divides. State is what is recorded of the workload, or nil. Each
-// revision of the workload may have all seats of pools without room.
-func (c Compiled) Bound(namespace string, chain world.Chain, state *stowage.PoolState) *Policy {
-	p := c.policyOf(chain, state)
-	if c.Written != nil {
-		p.Layout = c.For(p.workload(c.Written, namespace, chain), nil)
-	}
-	return p
+// Forecast returns the layout that the pods of an owner would have if a policy in Audit divided them. Nothing is recorded of such a policy. Unsuitable says
+// for each cell why the pods cannot run there, or "": see [layout.Workload].
+func (f *Finder) Forecast(c Compiled, namespace string, chain world.Chain, unsuitable []string) *layout.Layout {
+	w := c.policyOf(chain, nil).workload(c.Written, namespace, chain)
+	w.Unsuitable = unsuitable
+	return c.For(w, f.computed)
 }
 
 // policyOf is a policy without its layout.
@@ -108,17 +106,6 @@ func (p *Policy) unsuitable(s *sequence.Strategy) (why []string) {
 		}
 	}
 	return why
-}
-
-// Of returns the policy as it is for another owner of the workload's pods. A policy that a [Finder] has found is that already.
-func (p *Policy) Of(w *world.Workload) *Policy {
-	of := *p
-	of.owner = w
-	of.soften()
-	if p.Layout != nil {
-		of.Layout = p.ForOrdinals(of.ordinals(), nil)
-	}
-	return &of
 }
 
 // Within returns a policy that gives seats only in some pools and domains: see [layout.Layout.Within]. It returns nil if none is reached.

@@ -111,15 +111,6 @@ type Policy struct {
 	softened   bool            // see [Policy.Soft]
 }
 
-// Unbound is the policy of a source for a workload that nothing is known of.
-func (c Compiled) Unbound() *Policy {
-	p := &Policy{Origin: c.Origin, Rules: c.Rules, Err: c.Err, Warnings: c.Warnings}
-	if c.Written != nil {
-		p.Layout = c.For(layout.Workload{}, nil)
-	}
-	return p
-}
-
 // Nowhere reports whether the pods of the workload can run in no pool. Then the policy does not select the workload.
 func (p *Policy) Nowhere() bool { return p.Layout.Nowhere() }
 
@@ -153,9 +144,6 @@ func (p *Policy) Misfits() (soft string, unsuitable []string) {
 
 // soften has the pods of a revision prefer their pools, where that is recorded.
 func (p *Policy) soften() {
-	if p.softened {
-		p.Preferred = false // it was another revision's
-	}
 	soft := p.State != nil && p.owner != nil && p.State.Soft != nil && p.State.Soft.Owner == p.owner.UID
 	if p.softened = soft && !p.Preferred; p.softened {
 		p.Preferred = true

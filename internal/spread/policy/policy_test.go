@@ -423,7 +423,7 @@ func TestMatchOf(t *testing.T) {
 
 // An invalid source has no layout, and answers what is asked of any policy.
 func TestInvalidPolicyAnswers(t *testing.T) {
-	p := Compiled{Err: errors.New("invalid")}.Unbound()
+	p := Compiled{Err: errors.New("invalid")}.policyOf(world.Chain{}, nil)
 	if p.Layout != nil || p.Homes() != nil || p.Domains() != nil || p.Keeping() || p.Unsuitable() != nil || p.Nowhere() || !p.Suits(0) {
 		t.Errorf("%+v", p)
 	}

@@ -156,7 +156,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.term.Store(b.run)
 	statuses := &status.Controller{
 		Scope:  scope.New(reader, "stowage-system"),
-		Cached: c, Uncached: c, World: reader, Seats: service, Progress: b.Controller, Writes: fair.NewLimiter[string](1e6, 1e6), Clock: b.clock, Time: b.clock, Log: logr.Discard(),
+		Cached: c, Uncached: c, World: reader, Seats: service, Find: b.Policies, Progress: b.Controller, Writes: fair.NewLimiter[string](1e6, 1e6), Clock: b.clock, Time: b.clock, Log: logr.Discard(),
 		Timing: status.Timing{Every: time.Second, All: timing.Resync, Rate: ResyncRate, Quiet: timing.Quiet},
 	}
 	b.statuses = statuses.NewRun()

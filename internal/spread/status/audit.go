@@ -95,7 +95,7 @@ func (r *policyRun) auditFor(ctx context.Context, t *tally, w *world.Workload, c
 	}
 	t.audited[top] = true
 	t.noteUnsuitable(top, why)
-	s := t.compiled.Bound(w.Namespace, chain, nil).With(why)
+	s := r.Find.Forecast(t.compiled, w.Namespace, chain, why)
 	if s.Nowhere() {
 		return nil // the policy would not divide it
 	}

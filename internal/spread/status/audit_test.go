@@ -15,6 +15,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -57,8 +58,9 @@ func TestAuditCountsDomains(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+			reader := worldcache.New(built, built, clock, worldcache.ForAdmission())
 			r := &policyRun{
-				Policies: &Policies{Controller: &Controller{Clock: clock, World: worldcache.New(built, built, clock, worldcache.ForAdmission())}},
+				Policies: &Policies{Controller: &Controller{Clock: clock, World: reader, Find: owners.New(policy.NewFinder(reader, policy.Settings{}), nil, built, clock)}},
 				audits:   map[ledger.OwnerKey]*audit{}, due: map[ledger.OwnerKey]*world.Workload{},
 			}
 			p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p"}, Spec: spec}

@@ -24,6 +24,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/owners"
+	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
@@ -77,8 +79,9 @@ func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesti
 	if err := service.Pods().Replace(pods, "1"); err != nil {
 		t.Fatal(err)
 	}
+	reader := worldcache.New(c, c, clock, worldcache.ForAdmission())
 	r = (&Controller{
-		Cached: c, Uncached: c, World: worldcache.New(c, c, clock, worldcache.ForAdmission()), Seats: service, Scope: scope.New(worldcache.New(c, c, clock, worldcache.ForAdmission()), "stowage-system"), Progress: calm{}, Clock: clock, Time: clock,
+		Cached: c, Uncached: c, World: reader, Seats: service, Scope: scope.New(reader, "stowage-system"), Find: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, clock), Progress: calm{}, Clock: clock, Time: clock,
 		Timing: Timing{Every: time.Second, All: 30 * time.Second, Rate: 50, Quiet: 2 * time.Second}, Writes: fair.NewLimiter[string](50, 100), Log: logr.Discard(),
 	}).NewRun()
 	r.Queue = testkit.Queue[types.NamespacedName]()

@@ -291,7 +291,7 @@ func (r *policyRun) anyElsewhere(w *world.Workload) bool {
 
 // reaches reports whether the webhook is asked about the pods of an owner, and may change them.
 func (r *policyRun) reaches(ctx context.Context, w, bottom *world.Workload, registration *selection.Registration) (bool, error) {
-	if alone, err := r.leftAlone(ctx, w.Namespace, []*world.Workload{bottom}); alone != "" || err != nil {
+	if alone, err := r.leftAlone(ctx, bottom); alone != "" || err != nil {
 		return false, err
 	}
 	ns, err := r.World.Namespace(ctx, w.Namespace)
@@ -303,7 +303,7 @@ func (r *policyRun) reaches(ctx context.Context, w, bottom *world.Workload, regi
 
 // divideFor counts the pods of an owner that a policy divides.
 func (r *policyRun) divideFor(ctx context.Context, t *tally, p *policy.Policy, w *world.Workload, top world.Object) error {
-	d, _, err := r.divide(ctx, p, []*world.Workload{w})
+	d, _, err := r.divide(ctx, []owner{{w, p}})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	divisions "github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -63,44 +64,37 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	}
 
 	// 1. Does it divide the pods of something?
-	compiled := policy.Compile(d)
-	p := compiled.Unbound()
-	if p.Err != nil {
-		return none(stowage.ReasonInvalid, "the distribution is invalid: %v", p.Err)
+	if err := policy.Compile(d).Err; err != nil {
+		return none(stowage.ReasonInvalid, "the distribution is invalid: %v", err)
 	}
 	target := world.TargetOf(d)
-	switch winner, err := r.World.PodDistributor(ctx, d.Namespace, []world.Ref{target.Ref}); {
-	case err != nil:
-		return err
-	case winner != nil && winner.Name != d.Name && world.Wins(winner, d):
-		return none(stowage.ReasonSuperseded, "PodDistributor %q is older and divides the pods of %s %q", winner.Name, target.Kind, target.Name)
-	}
-	owners, err := r.Seats.Pods().OwnersUnder(ctx, r.World, target)
+	chain, err := world.Owners(ctx, r.World, d.Namespace, target.Ref)
 	if err != nil {
 		return err
 	}
-	if len(owners) == 0 {
-		if w, err := r.World.Workload(ctx, d.Namespace, target.Ref); err != nil {
-			return err
-		} else if w == nil {
-			return none(stowage.ReasonNotFound, "there is no %s %q in namespace %q that Stowage can see", target.Kind, target.Name, d.Namespace)
-		} else if !w.Watched() {
-			set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
-			st.Current, st.Desired, st.Ready, st.Pools = "", "", "", nil
-			set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonNoPods, "no pod of it has a seat, so none is counted; pods that were there before get one when they are created again")
-			return nil
-		}
+	owners, older, err := r.ownersOf(ctx, d, chain)
+	switch {
+	case err != nil:
+		return err
+	case older != "":
+		return none(stowage.ReasonSuperseded, "PodDistributor %q is older and divides the pods of %s %q", older, target.Kind, target.Name)
+	case len(owners) == 0 && chain.Bottom() == nil:
+		return none(stowage.ReasonNotFound, "there is no %s %q in namespace %q that Stowage can see", target.Kind, target.Name, d.Namespace)
+	case len(owners) == 0:
+		set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
+		st.Current, st.Desired, st.Ready, st.Pools = "", "", "", nil
+		set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonNoPods, "no pod of it has a seat, so none is counted; pods that were there before get one when they are created again")
+		return nil
+	}
+	p := owners[0].policy // of the newest revision, which is what the next pods have
+	if p.Nowhere() {
+		_, why := p.Misfits()
+		return none(stowage.ConditionReason(finding.PoolUnsuitable), "the pods of %s %q can run in none of the pools: %s", target.Kind, target.Name, strings.Join(why, "; "))
 	}
 	set(versprei.ConditionTargetFound, metav1.ConditionTrue, stowage.ReasonFound, "the pods of %s %q are divided", target.Kind, target.Name)
 
-	if len(owners) > 0 {
-		if p, err = r.bind(ctx, compiled, owners[0]); err != nil {
-			return err
-		}
-	}
-
 	// 2. What there is and what there should be, over all revisions.
-	division, said, err := r.divide(ctx, p, owners)
+	division, said, err := r.divide(ctx, owners)
 	if err != nil {
 		return err
 	}
@@ -116,50 +110,77 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 	default:
 		set(versprei.ConditionPoolsAvailable, metav1.ConditionTrue, stowage.ReasonAvailable, "no pool is known to lack room")
 	}
-	alone, err := r.leftAlone(ctx, d.Namespace, owners)
-	if err != nil {
-		return err
-	}
-	if alone != "" {
-		set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonLeftAlone, "%s: its pods are left alone on purpose", alone)
-		return nil
+	for _, o := range owners {
+		if alone, err := r.leftAlone(ctx, o.Workload); err != nil {
+			return err
+		} else if alone != "" { // then the pods of the others cannot be where they should be, either
+			set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonLeftAlone, "%s: its pods are left alone on purpose", alone)
+			return nil
+		}
 	}
 	status, reason, text := balanced(target, p, &division, said, r.ofRollout(ctx, target, &division))
 	set(versprei.ConditionBalanced, status, reason, "%s", text)
 	return nil
 }
 
-// bind returns what holds for the workload of some pods' owner now.
-func (c *Controller) bind(ctx context.Context, compiled policy.Compiled, owner *world.Workload) (*policy.Policy, error) {
-	chain, err := world.Owners(ctx, c.World, owner.Namespace, owner.Ref)
-	if err != nil {
-		return nil, err
-	}
-	var state *stowage.PoolState
-	if top := chain.Top(); top != nil && (compiled.Spill != nil || compiled.Across() != nil) {
-		if state, err = c.World.PoolState(ctx, owner.Namespace, top.UID); err != nil {
-			return nil, err
-		}
-	}
-	return compiled.Bound(owner.Namespace, chain, state), nil
+// owner is what makes pods, with the policy that divides them.
+type owner struct {
+	*world.Workload
+	policy *policy.Policy
 }
 
-// leftAlone returns why Stowage changes none of the pods of some owners, if their modes or that of their namespace say so.
-func (c *Controller) leftAlone(ctx context.Context, namespace string, owners []*world.Workload) (string, error) {
-	if len(owners) == 0 {
-		owners = []*world.Workload{{}} // the namespace alone says it
+// ownersOf returns the owners of pods that a PodDistributor divides, the newest revision first. The chain is its target with what made it. Owners without
+// pods are left out, unless none has any: then the newest stands for all. Where another PodDistributor divides all these pods, older is its name.
+func (r *Run) ownersOf(ctx context.Context, d *versprei.PodDistributor, chain world.Chain) (owners []owner, older string, err error) {
+	winner, err := r.World.PodDistributor(ctx, d.Namespace, chain.Refs)
+	if err != nil {
+		return nil, "", err
 	}
-	text := ""
-	for _, w := range owners {
-		pod := &podpatch.Pod{}
-		pod.Metadata.Annotations, pod.Metadata.Labels = w.TemplateAnnotations, w.TemplateLabels
-		answer, err := c.Scope.Of(ctx, namespace, pod)
-		if err != nil || answer.Mode == stowage.ModeEnforce {
-			return "", err
+	if winner != nil && winner.Name != d.Name && world.Wins(winner, d) {
+		return nil, winner.Name, nil
+	}
+	all, err := r.Seats.Pods().OwnersUnder(ctx, r.World, world.TargetOf(d))
+	if err != nil {
+		return nil, "", err
+	}
+	if w := chain.Bottom(); len(all) == 0 && w != nil && w.Watched() {
+		all = []*world.Workload{w} // a Deployment that has no ReplicaSet yet
+	}
+	slices.SortFunc(all, world.NewestFirst)
+	busy := func(w *world.Workload) bool {
+		return w.Replicas != 0 || w.Current != 0 || len(r.Seats.Pods().Observe(w).Pods) > 0
+	}
+	some := slices.ContainsFunc(all, busy)
+	for i, w := range all {
+		if some && !busy(w) || !some && i > 0 {
+			continue
 		}
-		text = answer.Text()
+		p, err := r.Find.FindForSelected(ctx, w.Namespace, w.Ref, w)
+		switch {
+		case err != nil:
+			return nil, "", err
+		case p == nil || p.Distributor == nil || p.Layout == nil: // the caches are of different times
+		case p.Distributor.Name != d.Name:
+			older = p.Distributor.Name // it targets this owner alone
+		default:
+			owners = append(owners, owner{w, p})
+		}
 	}
-	return text, nil
+	if len(owners) > 0 {
+		older = ""
+	}
+	return owners, older, nil
+}
+
+// leftAlone returns why Stowage changes none of the pods of an owner, if their mode or that of their namespace says so.
+func (c *Controller) leftAlone(ctx context.Context, w *world.Workload) (string, error) {
+	pod := &podpatch.Pod{}
+	pod.Metadata.Annotations, pod.Metadata.Labels = w.TemplateAnnotations, w.TemplateLabels
+	answer, err := c.Scope.Of(ctx, w.Namespace, pod)
+	if err != nil || answer.Mode == stowage.ModeEnforce {
+		return "", err
+	}
+	return answer.Text(), nil
 }
 
 // said is what repair says of the owners of a workload's pods. One may not reach its count, and some pods cannot move that should.
@@ -170,13 +191,12 @@ type said struct {
 	hindrances []stowage.Hindrance
 }
 
-// divide returns how the pods of a policy are divided, over all owners.
-func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*world.Workload) (d divisions.Division, say said, err error) {
-	d.AddPods(p.Whole(), nil) // the pools, also of a target without pods
+// divide returns how the pods of some owners are divided.
+func (c *Controller) divide(ctx context.Context, owners []owner) (d divisions.Division, say said, err error) {
 	nodes := func(name string) map[string]string { return c.World.NodeLabels(ctx, name) }
-	view := divisions.View{Layout: p.Layout, Preferred: p.Preferred, Nodes: nodes, Now: c.Time.Now()}
 	for _, o := range owners {
-		owner, pods := seats.OwnerOf(o), c.Seats.Pods().Observe(o)
+		p, owner, pods := o.policy, seats.OwnerOf(o.Workload), c.Seats.Pods().Observe(o.Workload)
+		view := divisions.View{Layout: p.Layout, Preferred: p.Preferred, Nodes: nodes, Now: c.Time.Now()}
 		seated := d.AddPods(p.Whole(), view.Pods(pods.Pods))
 		replicas, current := o.Replicas, o.Current
 		if replicas < 0 {
@@ -187,11 +207,10 @@ func (c *Controller) divide(ctx context.Context, p *policy.Policy, owners []*wor
 				replicas, current = scale.Replicas, scale.Current
 			}
 		}
-		of := c.Find.Holding(ctx, p.Of(o), o)
 		if gaps, some := divisions.Gaps(p.Layout, p.State, p.Spill); some {
 			d.Untaken = cmp.Or(d.Untaken, divisions.Untaken(p.Layout, gaps, replicas))
 		}
-		seats := d.AddTargets(of.Layout, of.Divide(replicas, pods.Indexed(p.Layout), c.Progress.Elsewhere(owner.Key())))
+		seats := d.AddTargets(p.Layout, p.Divide(replicas, pods.Indexed(p.Layout), c.Progress.Elsewhere(owner.Key())))
 		if c.Progress.Stuck(owner.Key(), current, replicas) {
 			d.Stuck = true
 			say.stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
