@@ -97,6 +97,7 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 		note(err == nil && more >= 1, "rounding gives pool %s %.1f pods more than its share", pool.Name, more)
 	}
 	note(st.WithoutSeat > 0, "%d pod(s) have no seat until the next rollout", st.WithoutSeat)
+	note(st.ChooseNodes > 0, "%d pod(s) have no seat, because they choose their nodes themselves", st.ChooseNodes)
 	out.Note = strings.Join(notes, "; ")
 	r.Policies = append(r.Policies, out)
 }

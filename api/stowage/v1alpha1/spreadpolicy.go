@@ -376,6 +376,10 @@ type SpreadPolicyStatus struct {
 	// yet.
 	// +optional
 	WithoutSeat int32 `json:"withoutSeat,omitempty"`
+	// ChooseNodes are pods of these workloads that get no seat, because they choose their nodes themselves. They are not among
+	// withoutSeat.
+	// +optional
+	ChooseNodes int32 `json:"chooseNodes,omitempty"`
 	// Pools are the pools in the order of the spec.
 	// +optional
 	// +listType=map

@@ -161,9 +161,9 @@ type Division struct {
 	Pools    []Pool
 	Replicas int64 // that the owners ask for
 	// Former are pods with a seat in a pool that the strategy does not have any more. Unseated are those without a seat that
-	// should have one, Former included.
-	Former, Unseated int64
-	Costs            Costs
+	// should have one, Former included. Pinned are those of them that choose their nodes themselves, so that they get none.
+	Former, Unseated, Pinned int64
+	Costs                    Costs
 	// Held are pods that are counted where their volumes are, in another cell than is due.
 	Held int64
 	// Shortages are the pools without room whose waiting pods other pools take.
@@ -269,6 +269,7 @@ func (d *Division) Merge(other *Division) {
 	d.Replicas += other.Replicas
 	d.Former += other.Former
 	d.Unseated += other.Unseated
+	d.Pinned += other.Pinned
 	d.Costs.add(other.Costs)
 	d.Held += other.Held
 	d.Shortages = append(d.Shortages, other.Shortages...)

@@ -226,7 +226,9 @@ func (h *history) hindrances(now time.Time) (out []stowage.Hindrance) {
 	if len(h.held) > 0 {
 		out = append(out, stowage.Hindrance{Reason: stowage.HindrancePodHeld, Since: metav1.NewTime(h.heldSince.Truncate(time.Second)), Message: bounded.Text(sayHeld(slices.Collect(maps.Values(h.held))), mostForeign)})
 	}
-	return slices.DeleteFunc(out, func(h stowage.Hindrance) bool { return now.Sub(h.Since.Time) < hindersAfter })
+	return slices.DeleteFunc(out, func(h stowage.Hindrance) bool {
+		return h.Reason != stowage.HindrancePinned && now.Sub(h.Since.Time) < hindersAfter // what a pod chooses does not change
+	})
 }
 
 // tellHindrances stores the hindrances of workloads in their PoolStates, and takes away those that are over.

@@ -69,10 +69,18 @@ func (*shownKind) HasSynced() bool { return true }
 
 func (*shownKind) HasSyncedChecker() toolscache.DoneChecker { return nil }
 
-// progress is a repair for which the volumes of one owner's pods are elsewhere.
+// progress is a repair for which the volumes of one owner's pods are elsewhere, and which sees that pods of others choose their nodes themselves.
 type progress struct {
 	calm
 	elsewhere types.UID
+	pinned    map[types.UID]int64
+}
+
+func (p progress) Hindrances(owner ledger.OwnerKey) []stowage.Hindrance {
+	if n := p.pinned[owner.UID]; n > 0 {
+		return []stowage.Hindrance{{Reason: stowage.HindrancePinned, Count: n}}
+	}
+	return nil
 }
 
 func (p progress) Elsewhere(owner ledger.OwnerKey) (e layout.Elsewhere) {
@@ -124,6 +132,7 @@ func TestCountPolicies(t *testing.T) {
 	workload("ns", "even", "a", 2, "")
 	workload("ns", "missing", "a", 3, "")
 	workload("ns", "elsewhere", "a", 2, "")
+	workload("ns", "chooses", "a", 2, "")
 	workload("ns", "shadowed", "a", 1, "p=x,weight=1")
 	workload("other", "unreached", "a", 1, "")
 	workload("ns", "web", "b", 3, "")
@@ -172,7 +181,7 @@ func TestCountPolicies(t *testing.T) {
 		Policies: &Policies{
 			Controller: &Controller{
 				Find:   owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, clock),
-				Cached: c, Uncached: c, World: reader, Seats: service, Scope: scope.New(reader, "stowage-system"), Progress: progress{elsewhere: "elsewhere"}, Clock: clock, Time: clock,
+				Cached: c, Uncached: c, World: reader, Seats: service, Scope: scope.New(reader, "stowage-system"), Progress: progress{elsewhere: "elsewhere", pinned: map[types.UID]int64{"chooses": 2, "missing": 0, "even": 1}}, Clock: clock, Time: clock,
 				Timing: Timing{Every: time.Second, All: 30 * time.Second, Rate: 50, Quiet: 2 * time.Second}, Writes: writes, Log: logr.Discard(),
 			},
 			Registrations: &selection.Reader{Reader: c, Name: "stowage"},
@@ -193,7 +202,7 @@ func TestCountPolicies(t *testing.T) {
 		t.Errorf("the invalid policy: %+v", st)
 	}
 	st := status("enforce")
-	if st.Workloads != 3 || st.Balanced != "2/3" || st.Pods != 7 || st.WithoutSeat != 1 || st.Shadowed != 1 || st.NotReached != 1 || st.KeptByVolume != 1 || st.Audit != nil {
+	if st.Workloads != 4 || st.Balanced != "2/4" || st.Pods != 9 || st.WithoutSeat != 1 || st.ChooseNodes != 2 || st.Shadowed != 1 || st.NotReached != 1 || st.KeptByVolume != 1 || st.Audit != nil {
 		t.Errorf("the status is %+v", st)
 	}
 	if len(st.Pools) != 2 || st.Pools[0].Name != "od" || st.Pools[0].Nodes != 1 || st.Pools[0].Current != 3 || st.Pools[1].Current != 2 {

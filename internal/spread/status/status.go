@@ -215,13 +215,18 @@ func (c *Controller) divide(ctx context.Context, owners []owner) (d divisions.Di
 			d.Stuck = true
 			say.stuck = fmt.Sprintf("%s %s asks for %d pods and has had %d for minutes; those are put in order, and none is evicted", o.Kind, o.Name, replicas, current)
 		}
-		say.hindrances = append(say.hindrances, c.Progress.Hindrances(owner.Key())...)
+		hindrances := c.Progress.Hindrances(owner.Key())
+		say.hindrances = append(say.hindrances, hindrances...)
 		say.pods += current
 		if current < replicas {
 			say.refused = cmp.Or(say.refused, o.Failure)
 		}
 		d.Moving = d.Moving || replicas != current || c.Progress.Moving(owner.Key())
-		d.Unseated += max(0, min(seats, current)-seated) // of the pods that there are
+		unseated := max(0, min(seats, current)-seated) // of the pods that there are
+		d.Unseated += unseated
+		if i := slices.IndexFunc(hindrances, func(h stowage.Hindrance) bool { return h.Reason == stowage.HindrancePinned }); i >= 0 {
+			d.Pinned += min(unseated, hindrances[i].Count)
+		}
 	}
 	return d, say, nil
 }

@@ -107,7 +107,8 @@ func (t *tally) add(d *division.Division) {
 			t.shares[p.Name] += p.Share
 		}
 	}
-	t.status.Pods, t.status.WithoutSeat = add(t.status.Pods, d.Replicas), add(t.status.WithoutSeat, d.Unseated)
+	st := t.status
+	st.Pods, st.WithoutSeat, st.ChooseNodes = add(st.Pods, d.Replicas), add(st.WithoutSeat, d.Unseated-d.Pinned), add(st.ChooseNodes, d.Pinned)
 	if d.Balanced() {
 		t.balanced++
 	}
