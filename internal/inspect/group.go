@@ -110,13 +110,15 @@ type group struct {
 }
 
 func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed.Owner, p *policy.Policy) error {
-	if !m.busy() && g.Policy != "" {
-		return nil // none of its revisions has pods, and one is enough
+	g.failure = cmp.Or(g.failure, m.Failure)
+	if g.policy == nil {
+		g.policy, g.Policy = p, p.Source
 	}
-	g.policy, g.failure = p, cmp.Or(g.failure, m.Failure)
-	g.Policy = p.Source
 	if p.Layout == nil {
 		return nil
+	}
+	if g.policy == p {
+		g.Shortages = p.Shortages()
 	}
 	g.unanswered = append(g.unanswered, m.unanswered...)
 	for _, pod := range m.pods {
@@ -157,7 +159,6 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	}
 	elsewhere := all.finder.Elsewhere(ctx, p, seen, m.held, all.s.nodes.with)
 	g.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), elsewhere))
-	g.Shortages = p.Shortages()
 	if gaps, some := division.Gaps(p.Layout, p.State, p.Spill); some {
 		g.Untaken = cmp.Or(g.Untaken, division.Untaken(p.Layout, gaps, replicas))
 	}

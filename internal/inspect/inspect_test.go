@@ -82,7 +82,7 @@ func newInspector(t *testing.T, objects ...client.Object) *Inspector {
 	})
 	onNode := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
 	return &Inspector{
-		Client: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithReturnManagedFields().WithIndex(&corev1.Pod{}, "spec.nodeName", onNode).
+		Client: testkit.Indexed(fake.NewClientBuilder().WithScheme(s)).WithObjects(objects...).WithStatusSubresource(&versprei.PodDistributor{}).WithReturnManagedFields().WithIndex(&corev1.Pod{}, "spec.nodeName", onNode).
 			WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 			WithInterceptorFuncs(interceptor.Funcs{SubResourceGet: testkit.ReplicaSetScale}).Build(),
 		Namespace: "stowage-system", Registration: "stowage",

@@ -43,6 +43,8 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	if err := s.findRoots(ctx, targets, busy); err != nil {
 		return err
 	}
+	// The newest revision comes first, and speaks for its workload.
+	slices.SortFunc(s.owners, func(a, b *podOwner) int { return world.NewestFirst(a.Workload, b.Workload) })
 	all := &groups{Inspector: i, s: s, finder: i.finder(s), scope: scope.New(s, i.Namespace), byUID: map[types.UID]*group{}}
 	for _, m := range s.owners {
 		if busy[m.root.UID] && !m.busy() {
@@ -117,6 +119,9 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 		g = all.add(m.root.UID, &group{Workload: Workload{Namespace: m.Namespace, Kind: m.root.Kind, Name: m.root.Name}, adopted: map[string]int64{}})
 	}
 	g.about = append(g.about, m.names...)
+	if g.policy != nil && !m.busy() {
+		return nil // none of its revisions has pods, and one is enough
+	}
 	if g.state, err = all.s.PoolState(ctx, m.Namespace, m.root.UID); err != nil {
 		return err
 	}

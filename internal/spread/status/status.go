@@ -148,7 +148,7 @@ func (r *Run) ownersOf(ctx context.Context, d *versprei.PodDistributor, chain wo
 	}
 	slices.SortFunc(all, world.NewestFirst)
 	busy := func(w *world.Workload) bool {
-		return w.Replicas != 0 || w.Current != 0 || len(r.Seats.Pods().Observe(w).Pods) > 0
+		return w.Replicas != 0 || len(r.Seats.Pods().Observe(w).Pods) > 0
 	}
 	some := slices.ContainsFunc(all, busy)
 	for i, w := range all {
