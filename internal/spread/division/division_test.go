@@ -110,6 +110,17 @@ func TestFormerOrder(t *testing.T) {
 	}
 }
 
+// The pods without a seat of all owners are counted, and those of them that choose their nodes themselves.
+func TestMergeOfPodsWithoutSeat(t *testing.T) {
+	var d Division
+	for range 2 {
+		d.Merge(&Division{Unseated: 3, Pinned: 2})
+	}
+	if d.Unseated != 6 || d.Pinned != 4 {
+		t.Errorf("%d have no seat, and %d choose their nodes", d.Unseated, d.Pinned)
+	}
+}
+
 // A pod counts in the pool of its seat if it is there. Where that is not known, it does.
 func TestPlaces(t *testing.T) {
 	at := func(pool string, node map[string]string) Pod { return Pod{Pool: pool, Ready: true, Node: node} }

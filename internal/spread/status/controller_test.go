@@ -90,7 +90,7 @@ func cluster(t *testing.T, namespaces map[string]int) (r *Run, clock *clocktesti
 
 // A namespace in which many statuses change does not delay those of others.
 func TestStatusesOfAnotherNamespace(t *testing.T) {
-	const many = 300
+	const many = 200
 	r, _, _ := cluster(t, map[string]int{"busy": many, "other": 1})
 	write := func(namespace, name string) (wait time.Duration) {
 		t.Helper()

@@ -129,8 +129,8 @@ type owner struct {
 	policy *policy.Policy
 }
 
-// ownersOf returns the owners of pods that a PodDistributor divides, the newest revision first. The chain is its target with what made it. Owners without
-// pods are left out, unless none has any: then the newest stands for all. Where another PodDistributor divides all these pods, older is its name.
+// ownersOf returns the owners of pods that a PodDistributor divides: see [Run.withPods]. The chain is its target with what made it. Where another
+// PodDistributor divides all these pods, older is its name.
 func (r *Run) ownersOf(ctx context.Context, d *versprei.PodDistributor, chain world.Chain) (owners []owner, older string, err error) {
 	winner, err := r.World.PodDistributor(ctx, d.Namespace, chain.Refs)
 	if err != nil {
@@ -146,15 +146,7 @@ func (r *Run) ownersOf(ctx context.Context, d *versprei.PodDistributor, chain wo
 	if w := chain.Bottom(); len(all) == 0 && w != nil && w.Watched() {
 		all = []*world.Workload{w} // a Deployment that has no ReplicaSet yet
 	}
-	slices.SortFunc(all, world.NewestFirst)
-	busy := func(w *world.Workload) bool {
-		return w.Replicas != 0 || len(r.Seats.Pods().Observe(w).Pods) > 0
-	}
-	some := slices.ContainsFunc(all, busy)
-	for i, w := range all {
-		if some && !busy(w) || !some && i > 0 {
-			continue
-		}
+	for _, w := range r.withPods(all) {
 		p, err := r.Find.FindForSelected(ctx, w.Namespace, w.Ref, w)
 		switch {
 		case err != nil:
@@ -170,6 +162,18 @@ func (r *Run) ownersOf(ctx context.Context, d *versprei.PodDistributor, chain wo
 		older = ""
 	}
 	return owners, older, nil
+}
+
+// withPods returns the owners that have pods or ask for some, the newest revision first. Where none does, the newest stands for all.
+func (r *Run) withPods(all []*world.Workload) []*world.Workload {
+	slices.SortFunc(all, world.NewestFirst)
+	busy := slices.DeleteFunc(slices.Clone(all), func(w *world.Workload) bool {
+		return w.Replicas == 0 && len(r.Seats.Pods().Observe(w).Pods) == 0
+	})
+	if len(busy) > 0 {
+		return busy
+	}
+	return all[:min(1, len(all))]
 }
 
 // leftAlone returns why Stowage changes none of the pods of an owner, if their mode or that of their namespace says so.
