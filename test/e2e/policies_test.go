@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -498,6 +499,26 @@ func TestPolicyComesToRunningWorkloads(t *testing.T) {
 		n.RolledOut(t, d)
 		n.Spreads(t, app, replicas, s)
 	}
+}
+
+// Pods that something else than their template has choose their nodes get no seat. The status counts them apart from those that a rollout helps.
+func TestPolicyAndPodsThatChooseTheirNodes(t *testing.T) {
+	t.Parallel()
+	n := newTenant(t)
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}, Handler: "runc", Scheduling: &nodev1.Scheduling{NodeSelector: map[string]string{"type": "spot"}}}
+	must(t, n.Create(t.Context(), class))
+	t.Cleanup(func() { _ = n.Delete(context.WithoutCancel(t.Context()), class) })
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "p"}}
+	p.Spec = stowage.SpreadPolicySpec{Mode: stowage.PolicyEnforce, Pools: suite.PoolsOf(0, 20, 80)}
+	must(t, n.Create(t.Context(), p))
+	d := n.Deployment("web", 5, nil)
+	d.Spec.Template.Spec.RuntimeClassName = &class.Name
+	must(t, n.Create(t.Context(), d))
+	n.Ready(t, "web", 5)
+	eventuallyWithin(t, 3*waitTimeout, "the status says that five pods choose their nodes", func() (bool, error) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(p), p)
+		return p.Status.ChooseNodes == 5 && p.Status.WithoutSeat == 0, err
+	})
 }
 
 // A pool whose nodes could take no pod of a workload gets none, though the policy gives it most of them: in the forecast of Audit, in
