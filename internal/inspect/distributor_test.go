@@ -32,6 +32,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/status"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
@@ -95,7 +96,8 @@ func (d *divided) add(kind, owner, pool string, n int, edit func(*corev1.Pod)) {
 			if d.distributor.Spec.Across != nil {
 				seat.Domain, p.Labels[stowage.DomainLabel] = "z0", "z0"
 			}
-			p.Annotations[stowage.ClaimAnnotation] = make(ledger.Key, ledger.KeySize).Sign(ledger.OriginClaimed, name, ledger.Holder{Namespace: "ns", Owner: owner}, seat)
+			p.Annotations[corev1.PodDeletionCost] = sequence.DeletionCost(1) // ours, whatever rank it is
+			p.Annotations[stowage.ClaimAnnotation] = make(ledger.Key, ledger.KeySize).Sign(ledger.OriginClaimed, ledger.WithCostRank(name, 1), ledger.Holder{Namespace: "ns", Owner: owner}, seat)
 		}
 		if edit != nil {
 			edit(p)
