@@ -67,7 +67,8 @@ func required(t *testing.T, file string) map[string]string {
 	return versions
 }
 
-// One release of Go builds all modules, here, in CI, which reads it from go.mod, and in the image that Docker builds.
+// One release of Go builds all modules, here, in CI, which reads it from go.mod, and in the image that Docker builds. Karpenter is left out: it
+// needs a newer one, which hack/make/test.mk has the go command download.
 func TestModulesShareToolchain(t *testing.T) {
 	files := []string{"../go.mod"}
 	for _, pattern := range []string{"../hack/*/go.mod", "../hack/*/*/go.mod", "../hack/*/*/*/go.mod"} {
@@ -82,6 +83,9 @@ func TestModulesShareToolchain(t *testing.T) {
 	}
 	line, first := regexp.MustCompile(`(?m)^toolchain go(\S+)$`), ""
 	for _, file := range files {
+		if strings.Contains(file, "/karpenter/") {
+			continue
+		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -20,8 +20,10 @@ import (
 	"sigs.k8s.io/karpenter/pkg/apis"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/overlay"
 	"sigs.k8s.io/karpenter/pkg/controllers"
+	"sigs.k8s.io/karpenter/pkg/controllers/node/health"
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 	"sigs.k8s.io/karpenter/pkg/operator"
+	"sigs.k8s.io/karpenter/pkg/operator/options"
 	"sigs.k8s.io/karpenter/pkg/utils/disruption"
 	"sigs.k8s.io/yaml"
 )
@@ -62,10 +64,14 @@ func run() error {
 	}
 	provider := newProvider(ctx, op.GetClient(), op.InstanceTypeStore, instanceTypes)
 	decorated := overlay.Decorate(provider, op.GetClient(), op.InstanceTypeStore)
-	cluster := state.NewCluster(op.Clock, op.GetClient(), decorated)
+	repairs, err := health.NewRepairPolicyMatcher(ctx, decorated)
+	if err != nil {
+		return fmt.Errorf("repair policies: %w", err)
+	}
+	cluster := state.NewCluster(op.Clock, op.GetClient(), decorated, state.WithRepairPolicyMatcher(repairs))
 	log.FromContext(ctx).Info("starting", "instanceTypes", len(instanceTypes))
 	op.WithControllers(ctx, controllers.NewControllers(ctx, op.Manager, op.Clock, op.GetClient(), op.EventRecorder,
-		decorated, provider, cluster, op.InstanceTypeStore)...).Start(ctx)
+		decorated, provider, cluster, op.InstanceTypeStore, op.PredictionStore)...).Start(ctx)
 	return nil
 }
 
@@ -91,10 +97,12 @@ func printCRDs() error {
 	return nil
 }
 
-// printEvictionCosts prints what Karpenter takes pods with the given deletion costs for, a line each.
+// printEvictionCosts prints what Karpenter takes pods with the given deletion costs for, a line each. With other feature gates
+// than the default ones, Karpenter does not read these costs.
 func printEvictionCosts(costs []string) {
+	ctx := options.ToContext(context.Background(), &options.Options{FeatureGates: options.DefaultFeatureGates()})
 	for _, cost := range costs {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1.PodDeletionCost: cost}}}
-		fmt.Println(disruption.EvictionCost(context.Background(), pod))
+		fmt.Println(disruption.EvictionCost(ctx, pod))
 	}
 }

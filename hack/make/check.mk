@@ -16,7 +16,7 @@ docs-versions: ## Build the site in bin/site with a directory for main and for e
 .PHONY: verify
 verify: generate ## Fail if a generated file or a go.mod is not current
 	@go mod tidy -diff
-	@for m in hack/tools hack/actionlint hack/monitoring hack/release hack/vulncheck hack/browser hack/docs hack/karpenter hack/peers hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && go mod tidy -diff); done
+	@for m in hack/tools hack/actionlint hack/monitoring hack/release hack/vulncheck hack/browser hack/docs hack/karpenter hack/peers hack/controlplane/kubernetes hack/controlplane/kwok hack/controlplane/versions/*; do (cd $$m && GOTOOLCHAIN=auto go mod tidy -diff); done
 	@changed="$$(git status --porcelain -- $(GENERATED))"; \
 	  if [ -n "$$changed" ]; then echo "generated files are not current; run 'make generate' and commit:"; echo "$$changed"; git --no-pager diff -- $(GENERATED); exit 1; fi
 
