@@ -123,9 +123,10 @@ deploy: deploy-manifests ## Install all of Stowage, with the image IMG, and wait
 	@$(KUBECTL) -n stowage-system rollout status deployment/stowage-controllers deployment/stowage --timeout=2m
 
 .PHONY: undeploy
-undeploy: ## Remove Stowage, the gate's policy and the registration first; kinds, policies, the namespace and its Secrets stay
+undeploy: ## Remove Stowage, its MutatingAdmissionPolicies and the registration first; kinds, policies, the namespace and its Secrets stay
 	@$(call cluster)
-	@if $(KUBECTL) get mutatingadmissionpolicies.admissionregistration.k8s.io >/dev/null 2>&1; then $(KUBECTL) delete --ignore-not-found -k config/gate; fi
+	@if $(KUBECTL) get mutatingadmissionpolicies.admissionregistration.k8s.io >/dev/null 2>&1; then \
+	  for part in gate deletioncosts; do $(KUBECTL) delete --ignore-not-found -k config/$$part; done; fi
 	@$(KUBECTL) delete --ignore-not-found -k config/webhook
 	@$(KUBECTL) delete --ignore-not-found $(addprefix -f config/manager/,deployment.yaml controllers.yaml config.yaml metrics_service.yaml pdb.yaml resource_quota.yaml flowcontrol.yaml)
 	@$(KUBECTL) delete --ignore-not-found -k config/rbac

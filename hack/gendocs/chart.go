@@ -21,6 +21,7 @@ var chartFiles = map[string]string{
 	"rbac/user_roles.yaml":         "user_roles.yaml",
 	"rbac/admission_policies.yaml": "admission_policies.yaml",
 	"gate/policy.yaml":             "gate.yaml",
+	"deletioncosts/policy.yaml":    "deletion_costs.yaml",
 	"webhook/manifests.yaml":       "webhook.yaml",
 	"manager/flowcontrol.yaml":     "flowcontrol.yaml",
 	"monitoring/rules.yaml":        "rules.yaml",

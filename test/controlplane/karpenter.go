@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
 // Karpenter is a running Karpenter. Its provider makes nodes that kwok plays.
@@ -14,6 +15,9 @@ type Karpenter struct {
 
 	process *process
 }
+
+// Stop ends Karpenter, so that another one can be started.
+func (k *Karpenter) Stop() { k.process.stop(10 * time.Second) }
 
 // karpenterClock is by how much Karpenter's wait of 15 s is shortened, after which it looks at a consolidation
 // once more.

@@ -101,7 +101,7 @@ func TestHelm(t *testing.T) {
 	do(t, helm, append([]string{"install", "stowage", "charts/stowage", "--dry-run=server"}, install...)...)
 	gate := servesGate(t)
 	if gate {
-		install = append(install, "--set", "gate.enabled=true")
+		install = append(install, "--set", "gate.enabled=true,deletionCosts.keep=true")
 	} else if _, err := try(t, helm, append([]string{"install", "stowage", "charts/stowage", "--set", "gate.enabled=true", "--dry-run=server"}, install...)...); err == nil || !strings.Contains(err.Error(), "needs an API server that serves MutatingAdmissionPolicy") {
 		t.Errorf("the gate is installed where there is none: %v", err)
 	}

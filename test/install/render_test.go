@@ -310,6 +310,31 @@ func TestGateSelectsWhatTheWebhookSelects(t *testing.T) {
 	}
 }
 
+// The policy that keeps deletion costs is that of config/deletioncosts. It lets the replicas write, by whatever names they have.
+func TestDeletionCostsOfTheReplicas(t *testing.T) {
+	on := `deletionCosts.keep=true`
+	for name, want := range render(t, do(t, kubectl, "kustomize", "config/deletioncosts")) {
+		got := orEmpty(chart(t, on)[name])
+		if diff := cmp.Diff(want.Object, got.Object); diff != "" {
+			t.Errorf("%s differs in config/deletioncosts (-) and the chart (+):\n%s", name, diff)
+		}
+		if chart(t)[name] != nil {
+			t.Errorf("%s is there without %s", name, on)
+		}
+	}
+	for set, want := range map[string]string{
+		`serviceAccount.name="a"`:            `["system:serviceaccount:stowage-system:a","system:serviceaccount:stowage-system:stowage-controllers"]`,
+		`controllers.serviceAccountName="b"`: `["system:serviceaccount:stowage-system:stowage","system:serviceaccount:stowage-system:b"]`,
+		`controllers={"separate":false}`:     `["system:serviceaccount:stowage-system:stowage"]`,
+		`rbac={"admissionPolicies":false}`:   `["system:serviceaccount:stowage-system:stowage","system:serviceaccount:stowage-system:stowage-controllers"]`,
+	} {
+		got := get(t, chart(t, on, set)["MutatingAdmissionPolicy//stowage-deletion-costs"], "spec", "matchConditions", 0, "expression")
+		if want := "!(request.userInfo.username in " + want + ")"; got != want {
+			t.Errorf("%s: the condition is %v, want %s", set, got, want)
+		}
+	}
+}
+
 // allows reports whether the roles of a chart have a verb for a resource in the whole cluster.
 func allows(t *testing.T, objects map[string]*unstructured.Unstructured, resource, verb string) bool {
 	t.Helper()
@@ -461,24 +486,26 @@ func TestChartRefusesWrongValues(t *testing.T) {
 	}
 }
 
-// The gate by a label is refused for a Kubernetes without MutatingAdmissionPolicies, also where no API server is asked: a manifest that
-// was rendered for it would be refused, or would give no pod the gate.
-func TestChartRefusesGateWithoutItsAPI(t *testing.T) {
+// What needs MutatingAdmissionPolicies is refused for a Kubernetes without them, also where no API server is asked: a manifest that was
+// rendered for it would be refused, or would do nothing.
+func TestChartRefusesPoliciesWithoutTheirAPI(t *testing.T) {
 	const api = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 	for name, tc := range map[string]struct {
 		args    []string
 		refused bool
 	}{
-		"an older version":                 {args: []string{"--kube-version", "1.35.9"}, refused: true},
-		"an older version of a provider":   {args: []string{"--kube-version", "v1.35.9-eks-1a2b3c"}, refused: true},
-		"the first version":                {args: []string{"--kube-version", "1.36.0"}},
-		"a release candidate of it":        {args: []string{"--kube-version", "1.36.0-rc.1"}},
-		"an older version that serves it":  {args: []string{"--kube-version", "1.35.9", "--api-versions", api}},
-		"an older version without a label": {args: []string{"--kube-version", "1.35.9", "--set", "gate.enabled=false"}},
+		"an older version":                {args: []string{"--kube-version", "1.35.9"}, refused: true},
+		"an older version of a provider":  {args: []string{"--kube-version", "v1.35.9-eks-1a2b3c"}, refused: true},
+		"the first version":               {args: []string{"--kube-version", "1.36.0"}},
+		"a release candidate of it":       {args: []string{"--kube-version", "1.36.0-rc.1"}},
+		"an older version that serves it": {args: []string{"--kube-version", "1.35.9", "--api-versions", api}},
+		"an older version without them":   {args: []string{"--kube-version", "1.35.9", "--set", "gate.enabled=false,deletionCosts.keep=false"}},
 	} {
-		_, err := try(t, helm, append([]string{"template", "stowage", "charts/stowage", "--set", "gate.enabled=true"}, tc.args...)...)
-		if refused := strings.Contains(fmt.Sprint(err), "needs an API server that serves MutatingAdmissionPolicy v1"); refused != tc.refused || err != nil && !refused {
-			t.Errorf("%s: refused is %t, want %t (%v)", name, refused, tc.refused, err)
+		for _, value := range []string{"gate.enabled", "deletionCosts.keep"} {
+			_, err := try(t, helm, append([]string{"template", "stowage", "charts/stowage", "--set", value + "=true"}, tc.args...)...)
+			if refused := strings.Contains(fmt.Sprint(err), value+" needs an API server that serves MutatingAdmissionPolicy v1"); refused != tc.refused || err != nil && !refused {
+				t.Errorf("%s, with %s: refused is %t, want %t (%v)", value, name, refused, tc.refused, err)
+			}
 		}
 	}
 }

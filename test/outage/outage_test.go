@@ -50,15 +50,7 @@ const strategy = "type=default,weight=20:type=spot,weight=80"
 func byPolicy(t *testing.T) {
 	t.Helper()
 	suite.NeedsVersion(t, "1.36", "MutatingAdmissionPolicy v1")
-	file := suite.Repo + "/config/gate/policy.yaml"
-	suite.Must(t, suite.Cluster.ApplyFiles(t.Context(), file))
-	t.Cleanup(func() {
-		objects, err := controlplane.ReadObjects(file)
-		suite.Must(t, err)
-		for _, o := range objects {
-			suite.Must(t, client.IgnoreNotFound(suite.Cluster.Client.Delete(context.Background(), o)))
-		}
-	})
+	suite.Applied(t, "config/gate/policy.yaml")
 }
 
 // inForce waits until pods of a tenant get the gate.

@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -19,7 +18,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
-	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
@@ -185,12 +183,7 @@ func TestExplainGated(t *testing.T) {
 // The MutatingAdmissionPolicy gives the gate to the pods that ask for it, and to no others.
 func TestGateByPolicy(t *testing.T) {
 	suite.NeedsVersion(t, "1.36", "MutatingAdmissionPolicy v1")
-	must(t, cluster.ApplyFiles(t.Context(), repo+"/config/gate/policy.yaml"))
-	t.Cleanup(func() {
-		for _, o := range gatePolicy() {
-			must(t, client.IgnoreNotFound(cluster.Client.Delete(context.Background(), o)))
-		}
-	})
+	suite.Applied(t, "config/gate/policy.yaml")
 	asks, plain := newTenant(t, stowage.GateLabel+"="+stowage.GateOn), newTenant(t)
 	restore := unreached(t)
 
@@ -239,19 +232,6 @@ func TestGateByPolicy(t *testing.T) {
 	if got := opened(t, "seated"); got != seats {
 		t.Errorf("the leader seated %v pods though the webhook answered", got-seats)
 	}
-}
-
-// gatePolicy is the objects of config/gate.
-func gatePolicy() []client.Object {
-	objects, err := controlplane.ReadObjects(repo + "/config/gate/policy.yaml")
-	if err != nil {
-		panic(err)
-	}
-	out := make([]client.Object, len(objects))
-	for i := range objects {
-		out[i] = objects[i]
-	}
-	return out
 }
 
 // What Stowage may write into a pod that waits at the gate, in the write that removes the gate, and nothing else.

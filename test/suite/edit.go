@@ -1,11 +1,28 @@
 package suite
 
 import (
+	"context"
+	"path/filepath"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/test/controlplane"
 )
+
+// Applied applies a file of the repository until the test ends.
+func Applied(t *testing.T, file string) {
+	t.Helper()
+	objects, err := controlplane.ReadObjects(filepath.Join(Repo, file))
+	Must(t, err)
+	Must(t, Cluster.Apply(t.Context(), objects...))
+	t.Cleanup(func() {
+		for _, o := range objects {
+			Must(t, client.IgnoreNotFound(Cluster.Client.Delete(context.Background(), o)))
+		}
+	})
+}
 
 // MergePatch merges a patch into an object.
 func (n *Tenant) MergePatch(t *testing.T, obj client.Object, patch string) {

@@ -57,6 +57,25 @@ app.kubernetes.io/name: {{ . }}
 {{- end }}
 {{- end }}
 
+{{- /* The users that the replicas are, as a list in JSON. */}}
+{{- define "stowage.users" -}}
+{{- $users := list }}
+{{- range uniq (list .Values.serviceAccount.name (ternary .Values.controllers.serviceAccountName .Values.serviceAccount.name .Values.controllers.separate)) }}
+{{- $users = append $users (printf "system:serviceaccount:%s:%s" $.Release.Namespace .) }}
+{{- end }}
+{{- toJson $users }}
+{{- end }}
+
+{{- /* Refuses a value that needs MutatingAdmissionPolicies where there are none: a dict of root, value, and instead, which says what to do there. */}}
+{{- define "stowage.needMutatingPolicies" -}}
+{{- /* Without a cluster, Helm knows only a version: its own, or that of --kube-version, which Argo CD and Flux give. */}}
+{{- $served := .root.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" }}
+{{- $old := semverCompare "<1.36.0-0" .root.Capabilities.KubeVersion.Version }}
+{{- if and (not $served) (or $old (lookup "v1" "Namespace" "" "kube-system")) }}
+{{- fail (printf "%s needs an API server that serves MutatingAdmissionPolicy v1 (Kubernetes 1.36 or later; helm template takes --kube-version); until then %s" .value .instead) }}
+{{- end }}
+{{- end }}
+
 {{- define "stowage.image" -}}
 {{- with .Values.image.registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}
 {{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}

@@ -17,7 +17,7 @@ import (
 
 // NodePlan compares the size that Karpenter plans for a DaemonSet's pod with the sizes of the pods on one class
 // of nodes. For all instance types, Karpenter plans with the DaemonSet's newest pod (GetDaemonSetPod in
-// pkg/controllers/state/cluster.go of sigs.k8s.io/karpenter v1.14.1).
+// pkg/controllers/state/cluster.go of sigs.k8s.io/karpenter v1.15.0).
 type NodePlan struct {
 	Namespace, DaemonSet string
 	// Class is the instance type of the nodes.
