@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"time"
+	"slices"
 )
 
 // Karpenter is a running Karpenter. Its provider makes nodes that kwok plays.
@@ -16,8 +16,11 @@ type Karpenter struct {
 	process *process
 }
 
-// Stop ends Karpenter, so that another one can be started.
-func (k *Karpenter) Stop() { k.process.stop(10 * time.Second) }
+// StopKarpenter ends a Karpenter, so that one with other settings can be started.
+func (c *Cluster) StopKarpenter(k *Karpenter) {
+	k.process.stop(stopGrace)
+	c.processes = slices.DeleteFunc(c.processes, func(p *process) bool { return p == k.process })
+}
 
 // karpenterClock is by how much Karpenter's wait of 15 s is shortened, after which it looks at a consolidation
 // once more.

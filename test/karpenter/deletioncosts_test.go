@@ -145,7 +145,7 @@ func (c *costs) inForce(t *testing.T) {
 func withGate(t *testing.T) {
 	t.Helper()
 	restart := func(ctx context.Context, env ...string) {
-		karpenter.Stop()
+		suite.Cluster.StopKarpenter(karpenter)
 		var err error
 		karpenter, err = suite.Cluster.StartKarpenter(ctx, program, env...)
 		suite.Must(t, err)
