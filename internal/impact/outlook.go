@@ -304,16 +304,21 @@ func judged(p *policy.Policy) bool {
 	return laidOut(p) && !p.Preferred && p.Root != nil
 }
 
-// unsuitable returns the cells in which a pod like the example cannot run. Where one of the workload's pods is ready, taints are taken for maintenance.
+// unsuitable returns the cells in which a pod like the example cannot run. Where one of the workload's pods is ready, what its node lacks may return.
 func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, example *corev1.Pod, now time.Time) (unsuitable []stowage.UnsuitablePool) {
 	whole := p.AsWritten()
 	if pool, ok := p.PoolNamed(example.Labels[stowage.PoolLabel]); ok {
 		own := p.TolerationsOf(pool) // which it has because of that pool
 		example.Spec.Tolerations = slices.DeleteFunc(example.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
 	}
-	runs := map[string]bool{}
+	runs, asks := map[string]nodefit.Evidence{}, requestsOf(example)
 	for _, pod := range pods {
-		runs[pod.Node] = runs[pod.Node] || pod.Ready
+		switch {
+		case pod.Ready && nodefit.Covers(pod.requests, asks):
+			runs[pod.Node] = nodefit.RanAlike
+		case pod.Ready:
+			runs[pod.Node] = max(runs[pod.Node], nodefit.Ran)
+		}
 	}
 	of := whole.Cells()
 	for i := range of.Len() {
@@ -323,7 +328,7 @@ func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, exam
 		for n := range all {
 			if node := &all[n]; whole.HasNode(at.Pool, node.Labels) && whole.DomainOfNode(node.Labels) == at.Domain {
 				nodes = append(nodes, *node)
-				q.Proven = q.Proven || runs[node.Name]
+				q.Proven = max(q.Proven, runs[node.Name])
 			}
 		}
 		if a := q.Of(nodes, l.makers, nil, now); a.Verdict == nodefit.Never && !p.AuthorKnows(a.Filter) {

@@ -5,12 +5,14 @@
 package nodefit
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -34,6 +36,46 @@ func lacks(node *corev1.Node, requests corev1.ResourceList) bool {
 		}
 	}
 	return false
+}
+
+// whole returns a node with all of each resource of which nothing is allocatable now. Its device plugin starts again, or has found its devices
+// unhealthy.
+func whole(node *corev1.Node) *corev1.Node {
+	allocatable := corev1.ResourceList{}
+	maps.Copy(allocatable, node.Status.Allocatable)
+	for name, q := range node.Status.Capacity {
+		if has := allocatable[name]; has.Sign() <= 0 {
+			allocatable[name] = q
+		}
+	}
+	return &corev1.Node{ObjectMeta: node.ObjectMeta, Status: corev1.NodeStatus{Allocatable: allocatable}}
+}
+
+// Alike reports whether a pod asks for as much of each resource as another one, and selects nodes as that one does.
+func Alike(pod, other *corev1.Pod) bool {
+	requests := func(p *corev1.Pod) corev1.ResourceList {
+		return resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	}
+	return Covers(requests(pod), requests(other)) && maps.Equal(pod.Spec.NodeSelector, other.Spec.NodeSelector) &&
+		apiequality.Semantic.DeepEqual(requiredOf(pod), requiredOf(other))
+}
+
+// Covers reports whether requests are as large as others, of each resource.
+func Covers(requests, others corev1.ResourceList) bool {
+	for name, q := range others {
+		if has := requests[name]; has.Cmp(q) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// requiredOf returns what a pod requires of its node beside its node selector, or nil.
+func requiredOf(pod *corev1.Pod) *corev1.NodeSelector {
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return nil
 }
 
 // Shape returns what [Judge] and [Allows] read of a pod. Its size is that of one container.

@@ -47,13 +47,25 @@ type Cell struct {
 	Nodes []corev1.Node
 	// Growing says that a node autoscaler may make a node there for the pod.
 	Growing bool
-	// Proven says that pods of the workload have had nodes there. Then taints are taken for maintenance.
-	Proven bool
+	Proven  Evidence
 	// Pods are those of all nodes. Without them the answer is never Takes.
 	Pods []corev1.Pod
 	// Now is the present time. Where it is zero, no node counts as one that starts.
 	Now time.Time
 }
+
+// Evidence is whether pods of the same workload have had nodes in a cell. What those nodes lack now may return: a taint is for maintenance, and a
+// device plugin or a feature discovery starts again.
+type Evidence int
+
+const (
+	// NoEvidence is none.
+	NoEvidence Evidence = iota
+	// Ran means that pods have had nodes there. They may have asked for less. Only taints pass.
+	Ran
+	// RanAlike means that pods have had nodes there which asked for the same or more. What their nodes lack passes, too.
+	RanAlike
+)
 
 // Volumes is what is known of a pod's volumes.
 type Volumes struct {
@@ -63,8 +75,8 @@ type Volumes struct {
 	Unknown bool
 }
 
-// startsFor is for how long a node may lack the devices that it will have.
-const startsFor = 3 * time.Minute
+// startsFor is for how long a node may lack the devices that it will have. The drivers of a GPU may take ten minutes.
+const startsFor = 15 * time.Minute
 
 // subject is a pod that is judged.
 type subject struct {
@@ -98,7 +110,7 @@ type row struct {
 // table has the Filter plugins of Kubernetes 1.30 to 1.37: those of the default profile in
 // https://github.com/kubernetes/kubernetes/blob/master/pkg/scheduler/apis/config/v1/default_plugins.go.
 var table = []row{
-	{filters: []string{ByAffinity, "NodeName"}, refuses: (*subject).selectsOthers},
+	{filters: []string{ByAffinity, "NodeName"}, refuses: (*subject).neverSelects},
 	{filters: []string{ByTaint}, refuses: (*subject).tainted},
 	{filters: []string{BySize}, refuses: (*subject).tooLarge},
 	{filters: []string{ByVolume, "VolumeZone"}, refuses: (*subject).outOfReach, unknown: (*subject).volumesUnknown},
@@ -214,8 +226,16 @@ func (s *subject) selectsOthers(node *corev1.Node) string {
 	return ""
 }
 
+// neverSelects is [subject.selectsOthers], unless such pods have had nodes there.
+func (s *subject) neverSelects(node *corev1.Node) string {
+	if s.cell.Proven == RanAlike {
+		return ""
+	}
+	return s.selectsOthers(node)
+}
+
 func (s *subject) tainted(node *corev1.Node) string {
-	if s.cell.Proven {
+	if s.cell.Proven >= Ran {
 		return ""
 	}
 	taint, found := untolerated(&s.pod.Spec, node.Spec.Taints, func(t *corev1.Taint) bool { return repels(t) && !passing(t.Key) })
@@ -226,10 +246,8 @@ func (s *subject) tainted(node *corev1.Node) string {
 }
 
 func (s *subject) tooLarge(node *corev1.Node) string {
-	if count(node, nil, s.requests) > 0 {
-		return ""
-	}
-	if !s.cell.Now.IsZero() && s.cell.Now.Sub(node.CreationTimestamp.Time) < startsFor && lacks(node, s.requests) {
+	starts := !s.cell.Now.IsZero() && s.cell.Now.Sub(node.CreationTimestamp.Time) < startsFor && lacks(node, s.requests)
+	if starts || s.cell.Proven == RanAlike || count(whole(node), nil, s.requests) > 0 {
 		return ""
 	}
 	return "the pods are too large"

@@ -28,6 +28,19 @@ func label(key, value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Labels[key] = value }
 }
 
+func capacity(name corev1.ResourceName, q string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		if n.Status.Capacity == nil {
+			n.Status.Capacity = corev1.ResourceList{}
+		}
+		n.Status.Capacity[name] = resource.MustParse(q)
+	}
+}
+
+func allocatable(name corev1.ResourceName, q string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Status.Allocatable[name] = resource.MustParse(q) }
+}
+
 func named(name string) func(*corev1.Node) { return func(n *corev1.Node) { n.Name = name } }
 
 // seated returns a pod with a seat in pool b.
@@ -101,49 +114,56 @@ func TestJudge(t *testing.T) {
 		filter  string
 	}{
 		"an empty node, and its pods are not known": {seated(), Volumes{}, Cell{Nodes: one()}, Full, ""},
-		"an empty node":                        {seated(), Volumes{}, Cell{Nodes: one(), Pods: []corev1.Pod{}}, Takes, ""},
-		"a full node":                          {seated(), Volumes{}, Cell{Nodes: one(), Pods: []corev1.Pod{pod("2", "1Gi")}}, Full, ""},
-		"one of two has room":                  {seated(), Volumes{}, Cell{Nodes: []corev1.Node{*node(), *node(named("m"))}, Pods: []corev1.Pod{pod("2", "1Gi")}}, Takes, ""},
-		"no node":                              {seated(), Volumes{}, Cell{}, Full, ""},
-		"a cordon":                             {seated(), Volumes{}, Cell{Nodes: one(func(n *corev1.Node) { n.Spec.Unschedulable = true }), Pods: []corev1.Pod{}}, Full, ""},
-		"a cordon, as the taint of one":        {seated(), Volumes{}, Cell{Nodes: one(taint(corev1.TaintNodeUnschedulable))}, Full, ""},
-		"Karpenter removes it":                 {seated(), Volumes{}, Cell{Nodes: one(taint("karpenter.sh/disrupted"))}, Full, ""},
-		"a node that starts":                   {seated(), Volumes{}, Cell{Nodes: one(taint("node.cilium.io/agent-not-ready"))}, Full, ""},
-		"a taint":                              {seated(), Volumes{}, Cell{Nodes: one(taint("gpu"))}, Never, ByTaint},
-		"a taint, where pods ran":              {seated(), Volumes{}, Cell{Nodes: one(taint("gpu")), Proven: true}, Full, ""},
-		"a taint, and one may be made":         {seated(), Volumes{}, Cell{Nodes: one(taint("gpu")), Growing: true}, Full, ""},
-		"a selector":                           {seated(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), Volumes{}, Cell{Nodes: one()}, Never, ByAffinity},
-		"a node's name":                        {seated(func(p *corev1.Pod) { p.Spec.NodeName = "m" }), Volumes{}, Cell{Nodes: one()}, Never, ByAffinity},
-		"its own name":                         {seated(func(p *corev1.Pod) { p.Spec.NodeName = "n" }), Volumes{}, Cell{Nodes: one()}, Full, ""},
-		"another cell's node":                  {seated(), Volumes{}, Cell{Nodes: one(label("pool", "a"))}, Never, ByAffinity},
-		"a selector, and one may be made":      {seated(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), Volumes{}, Cell{Nodes: one(), Growing: true}, Full, ""},
-		"the cell's labels contradict it":      {seated(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), Volumes{}, Cell{Set: inZone, Growing: true}, Never, ByAffinity},
-		"they contradict one of its terms":     {seated(requires(terms("zone=2", "zone=1")...)), Volumes{}, Cell{Set: inZone}, Full, ""},
-		"they contradict each of its terms":    {seated(requires(terms("zone=2", "!zone=1")...)), Volumes{}, Cell{Set: inZone}, Never, ByAffinity},
-		"its terms are empty":                  {seated(requires(corev1.NodeSelectorTerm{})), Volumes{}, Cell{Set: inZone}, Never, ByAffinity},
-		"it is too large":                      {seated(cpu("5")), Volumes{}, Cell{Nodes: one()}, Never, BySize},
-		"it is too large, where pods ran":      {seated(cpu("5")), Volumes{}, Cell{Nodes: one(), Proven: true}, Never, BySize},
-		"a device that no node has":            {seated(gpu), Volumes{}, Cell{Nodes: one(made(startsFor))}, Never, BySize},
-		"a device that a new node has not yet": {seated(gpu), Volumes{}, Cell{Nodes: one(made(startsFor - 1))}, Full, ""},
-		"too large for a new node":             {seated(cpu("5")), Volumes{}, Cell{Nodes: one(made(0))}, Never, BySize},
-		"its volume is in another zone":        {seated(), zonal, Cell{Nodes: one()}, Never, ByVolume},
-		"its volume is here":                   {seated(), zonal, Cell{Nodes: in("2"), Pods: []corev1.Pod{}}, Takes, ""},
-		"its volume may be here, without node": {seated(), zonal, Cell{Set: pool}, Full, ""},
-		"its volume is not, without a node":    {seated(), zonal, Cell{Set: inZone}, Never, ByVolume},
-		"a volume of a node that is gone":      {seated(), Volumes{Terms: [][]corev1.NodeSelectorTerm{terms("kubernetes.io/hostname=x")}}, Cell{Set: pool}, Never, ByVolume},
-		"a volume that is not known":           {seated(), Volumes{Unknown: true}, Cell{Nodes: one()}, Unknown, ByVolume},
-		"that, and a taint":                    {seated(), Volumes{Unknown: true}, Cell{Nodes: one(taint("gpu"))}, Never, ByTaint},
-		"that, without a node":                 {seated(), Volumes{Unknown: true}, Cell{}, Unknown, ByVolume},
-		"a claim of a device":                  {seated(func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }), Volumes{}, Cell{Nodes: one()}, Unknown, ByDevice},
-		"another scheduler":                    {seated(func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }), Volumes{}, Cell{Nodes: one()}, Unknown, ByScheduler},
-		"the default scheduler, by name":       {seated(func(p *corev1.Pod) { p.Spec.SchedulerName = corev1.DefaultSchedulerName }), Volumes{}, Cell{Nodes: one()}, Full, ""},
-		"it must run beside other pods":        {seated(besideOthers), Volumes{}, Cell{Nodes: one()}, Full, ""},
-		"too few domains":                      {seated(spread("zone", 3)), Volumes{}, Cell{Nodes: in("1", "2")}, Never, BySpread},
-		"too few domains with room":            {seated(spread("zone", 3)), Volumes{}, Cell{Nodes: in("1", "2"), Pods: []corev1.Pod{}}, Never, BySpread},
-		"as many domains as it asks for":       {seated(spread("zone", 2)), Volumes{}, Cell{Nodes: in("1", "2")}, Full, ""},
-		"a domain has two nodes":               {seated(spread("zone", 2)), Volumes{}, Cell{Nodes: in("1", "1")}, Never, BySpread},
-		"nodes may be made in others":          {seated(spread("zone", 3)), Volumes{}, Cell{Nodes: in("1"), Growing: true}, Full, ""},
-		"no node yet in any domain":            {seated(spread("zone", 3)), Volumes{}, Cell{}, Full, ""},
+		"an empty node":                             {seated(), Volumes{}, Cell{Nodes: one(), Pods: []corev1.Pod{}}, Takes, ""},
+		"a full node":                               {seated(), Volumes{}, Cell{Nodes: one(), Pods: []corev1.Pod{pod("2", "1Gi")}}, Full, ""},
+		"one of two has room":                       {seated(), Volumes{}, Cell{Nodes: []corev1.Node{*node(), *node(named("m"))}, Pods: []corev1.Pod{pod("2", "1Gi")}}, Takes, ""},
+		"no node":                                   {seated(), Volumes{}, Cell{}, Full, ""},
+		"a cordon":                                  {seated(), Volumes{}, Cell{Nodes: one(func(n *corev1.Node) { n.Spec.Unschedulable = true }), Pods: []corev1.Pod{}}, Full, ""},
+		"a cordon, as the taint of one":             {seated(), Volumes{}, Cell{Nodes: one(taint(corev1.TaintNodeUnschedulable))}, Full, ""},
+		"Karpenter removes it":                      {seated(), Volumes{}, Cell{Nodes: one(taint("karpenter.sh/disrupted"))}, Full, ""},
+		"a node that starts":                        {seated(), Volumes{}, Cell{Nodes: one(taint("node.cilium.io/agent-not-ready"))}, Full, ""},
+		"a taint":                                   {seated(), Volumes{}, Cell{Nodes: one(taint("gpu"))}, Never, ByTaint},
+		"a taint, where pods ran":                   {seated(), Volumes{}, Cell{Nodes: one(taint("gpu")), Proven: Ran}, Full, ""},
+		"a taint, and one may be made":              {seated(), Volumes{}, Cell{Nodes: one(taint("gpu")), Growing: true}, Full, ""},
+		"a selector":                                {seated(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), Volumes{}, Cell{Nodes: one()}, Never, ByAffinity},
+		"a node's name":                             {seated(func(p *corev1.Pod) { p.Spec.NodeName = "m" }), Volumes{}, Cell{Nodes: one()}, Never, ByAffinity},
+		"its own name":                              {seated(func(p *corev1.Pod) { p.Spec.NodeName = "n" }), Volumes{}, Cell{Nodes: one()}, Full, ""},
+		"another cell's node":                       {seated(), Volumes{}, Cell{Nodes: one(label("pool", "a"))}, Never, ByAffinity},
+		"a selector, and one may be made":           {seated(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), Volumes{}, Cell{Nodes: one(), Growing: true}, Full, ""},
+		"the cell's labels contradict it":           {seated(func(p *corev1.Pod) { p.Spec.NodeSelector["zone"] = "2" }), Volumes{}, Cell{Set: inZone, Growing: true}, Never, ByAffinity},
+		"they contradict one of its terms":          {seated(requires(terms("zone=2", "zone=1")...)), Volumes{}, Cell{Set: inZone}, Full, ""},
+		"they contradict each of its terms":         {seated(requires(terms("zone=2", "!zone=1")...)), Volumes{}, Cell{Set: inZone}, Never, ByAffinity},
+		"its terms are empty":                       {seated(requires(corev1.NodeSelectorTerm{})), Volumes{}, Cell{Set: inZone}, Never, ByAffinity},
+		"it is too large":                           {seated(cpu("5")), Volumes{}, Cell{Nodes: one()}, Never, BySize},
+		"it is too large, where pods ran":           {seated(cpu("5")), Volumes{}, Cell{Nodes: one(), Proven: Ran}, Never, BySize},
+		"it is too large, where such pods ran":      {seated(cpu("5")), Volumes{}, Cell{Nodes: one(), Proven: RanAlike}, Full, ""},
+		"labels that went":                          {seated(requires(terms("feature=x")...)), Volumes{}, Cell{Nodes: one(), Proven: Ran}, Never, ByAffinity},
+		"labels that went, where such pods ran":     {seated(requires(terms("feature=x")...)), Volumes{}, Cell{Nodes: one(), Proven: RanAlike}, Full, ""},
+		"they ran there, and a volume is elsewhere": {seated(), zonal, Cell{Nodes: one(), Proven: RanAlike}, Never, ByVolume},
+		"a device plugin that starts again":         {seated(gpu), Volumes{}, Cell{Nodes: one(made(startsFor), capacity("x/gpu", "4"), allocatable("x/gpu", "0"))}, Full, ""},
+		"that, and more than its capacity":          {seated(gpu), Volumes{}, Cell{Nodes: one(made(startsFor), capacity("x/gpu", "0"))}, Never, BySize},
+		"less is allocatable than capacity":         {seated(cpu("3.9")), Volumes{}, Cell{Nodes: one(capacity("cpu", "4"), allocatable("cpu", "3.5"))}, Never, BySize},
+		"a device that no node has":                 {seated(gpu), Volumes{}, Cell{Nodes: one(made(startsFor))}, Never, BySize},
+		"a device that a new node has not yet":      {seated(gpu), Volumes{}, Cell{Nodes: one(made(startsFor - 1))}, Full, ""},
+		"too large for a new node":                  {seated(cpu("5")), Volumes{}, Cell{Nodes: one(made(0))}, Never, BySize},
+		"its volume is in another zone":             {seated(), zonal, Cell{Nodes: one()}, Never, ByVolume},
+		"its volume is here":                        {seated(), zonal, Cell{Nodes: in("2"), Pods: []corev1.Pod{}}, Takes, ""},
+		"its volume may be here, without node":      {seated(), zonal, Cell{Set: pool}, Full, ""},
+		"its volume is not, without a node":         {seated(), zonal, Cell{Set: inZone}, Never, ByVolume},
+		"a volume of a node that is gone":           {seated(), Volumes{Terms: [][]corev1.NodeSelectorTerm{terms("kubernetes.io/hostname=x")}}, Cell{Set: pool}, Never, ByVolume},
+		"a volume that is not known":                {seated(), Volumes{Unknown: true}, Cell{Nodes: one()}, Unknown, ByVolume},
+		"that, and a taint":                         {seated(), Volumes{Unknown: true}, Cell{Nodes: one(taint("gpu"))}, Never, ByTaint},
+		"that, without a node":                      {seated(), Volumes{Unknown: true}, Cell{}, Unknown, ByVolume},
+		"a claim of a device":                       {seated(func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }), Volumes{}, Cell{Nodes: one()}, Unknown, ByDevice},
+		"another scheduler":                         {seated(func(p *corev1.Pod) { p.Spec.SchedulerName = "mine" }), Volumes{}, Cell{Nodes: one()}, Unknown, ByScheduler},
+		"the default scheduler, by name":            {seated(func(p *corev1.Pod) { p.Spec.SchedulerName = corev1.DefaultSchedulerName }), Volumes{}, Cell{Nodes: one()}, Full, ""},
+		"it must run beside other pods":             {seated(besideOthers), Volumes{}, Cell{Nodes: one()}, Full, ""},
+		"too few domains":                           {seated(spread("zone", 3)), Volumes{}, Cell{Nodes: in("1", "2")}, Never, BySpread},
+		"too few domains with room":                 {seated(spread("zone", 3)), Volumes{}, Cell{Nodes: in("1", "2"), Pods: []corev1.Pod{}}, Never, BySpread},
+		"as many domains as it asks for":            {seated(spread("zone", 2)), Volumes{}, Cell{Nodes: in("1", "2")}, Full, ""},
+		"a domain has two nodes":                    {seated(spread("zone", 2)), Volumes{}, Cell{Nodes: in("1", "1")}, Never, BySpread},
+		"nodes may be made in others":               {seated(spread("zone", 3)), Volumes{}, Cell{Nodes: in("1"), Growing: true}, Full, ""},
+		"no node yet in any domain":                 {seated(spread("zone", 3)), Volumes{}, Cell{}, Full, ""},
 		"it counts all nodes": {seated(spread("zone", 3, func(c *corev1.TopologySpreadConstraint) {
 			c.NodeAffinityPolicy = ptr.To(corev1.NodeInclusionPolicyIgnore)
 		})), Volumes{},

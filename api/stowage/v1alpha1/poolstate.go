@@ -38,8 +38,8 @@ type PoolState struct {
 	// +kubebuilder:validation:MaxItems=128
 	Unsuitable []UnsuitablePool `json:"unsuitable,omitempty"`
 
-	// Proven are the pools, or domains of pools, in which pods of the workload had nodes, before the nodes got a taint that refuses the pods. Such
-	// a taint is taken for maintenance, so that these pools stay suitable.
+	// Proven are the pools, or domains of pools, in which pods of the workload had nodes, before the nodes got a taint that refuses the pods, or lost
+	// a resource or a label. That may pass, so these pools stay suitable.
 	//
 	// +optional
 	// +listType=atomic
@@ -235,7 +235,12 @@ type ProvenPool struct {
 	//
 	// +optional
 	Domain string `json:"domain,omitempty"`
-	// Since is when the taint was seen.
+	// Owner is the UID of the object that creates the pods of the revision that was seen to have had nodes there, or of one that asks for as much. It is
+	// empty where only pods that ask for less had nodes.
+	//
+	// +optional
+	Owner types.UID `json:"owner,omitempty"`
+	// Since is when it was seen that the nodes take none of the pods now.
 	Since metav1.Time `json:"since"`
 }
 

@@ -30,7 +30,7 @@ type Question struct {
 	Set     nodeset.Set
 	Pod     *corev1.Pod
 	Volumes nodefit.Volumes
-	Proven  bool // see [nodefit.Cell]
+	Proven  nodefit.Evidence
 }
 
 // Judge answers a question by [nodefit.Judge], for the nodes that the cache has, and the node autoscalers. Nothing is read of the pods that are there.

@@ -336,6 +336,6 @@ func TestNodeThatStarts(t *testing.T) {
 		if got, err := why(t, b, wants); err != nil || got != want {
 			t.Errorf("the answer is %q, %v, want %q", got, err, want)
 		}
-		b.clock.Step(3 * time.Minute)
+		b.clock.Step(15 * time.Minute) // drivers are installed
 	}
 }

@@ -335,9 +335,14 @@ func TestReconcile(t *testing.T) {
 		},
 		"they are nominated": {objects: shortage(1, func(p *corev1.Pod) { p.Status.NominatedNodeName = "node-b" }), seconds: 120},
 		"they are too large": {
-			objects: shortage(1, func(p *corev1.Pod) {
+			objects: shortage(0, func(p *corev1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("5")
 			}), seconds: 120, events: "PodFitsNoNode",
+		},
+		"their device plugin starts again": { // one of them runs there, so they wait for room
+			objects: shortage(1, func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources.Requests["x/gpu"] = resource.MustParse("1")
+			}), seconds: 62, state: "1 Exhausted 1", evicted: []string{"web-5", "web-3"}, events: "PoolExhausted",
 		},
 		"they belong to a scheduling group": {
 			objects: shortage(1, func(p *corev1.Pod) { p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("gang")} }), seconds: 120, events: "PodFitsNoNode",

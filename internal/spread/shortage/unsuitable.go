@@ -32,7 +32,8 @@ import (
 //     selector, a taint or their size, there is an event, and the pods wait.
 //   - Unknown, for long: the pods of the revision prefer their pools from now on, and may run outside of them.
 //
-// A taint in a cell where pods of the workload have had nodes is taken for maintenance, and makes it unsuitable for nobody.
+// Where pods of the workload have had nodes, a taint is taken for maintenance. Where pods that ask for as much have had nodes, so is what the nodes
+// lack: a device plugin starts again, for example. Neither makes a cell unsuitable.
 
 const (
 	// judgeAfter is how long a pod must have waited. Nodes that start have taints, and lack devices, for some seconds.
@@ -50,6 +51,8 @@ const (
 	knownAfter = time.Minute
 	// longestBlind is for how long an answer stays that cannot be looked at again.
 	longestBlind = time.Hour
+	// mostRevisions is of how many older revisions a pod is read to judge a cell.
+	mostRevisions = 2
 	// prunedFor is for how long nothing is asked whose answer the API server does not store.
 	prunedFor = 5 * time.Minute
 )
@@ -166,25 +169,86 @@ func (v *picture) unsuitable(at sequence.Cell, a nodefit.Answer, was *stowage.Un
 // second is the present time, as the API keeps it.
 func (v *picture) second() metav1.Time { return metav1.NewTime(v.Now.Truncate(time.Second)) }
 
-// judgeByEvidence answers a question. Where only taints keep the pods from a cell in which pods of the workload have had nodes, the taints are taken
-// for maintenance.
+// judgeByEvidence answers a question about a pod of the newest owner. What the nodes of a cell lack in which pods of the workload have had nodes may
+// return: see [nodefit.Evidence].
 func (r *run) judgeByEvidence(ctx context.Context, v *picture, at sequence.Cell, q poolroom.Question, stored *cellVerdict) (nodefit.Answer, error) {
 	answer, err := r.Room.Judge(ctx, q)
-	switch {
-	case err != nil:
+	if err != nil {
 		return answer, err
-	case answer.Verdict != nodefit.Never:
+	}
+	if answer.Verdict != nodefit.Never {
 		stored.proven = nil
 		return answer, nil
-	case stored.proven == nil && !r.had(v, at):
+	}
+	newest := v.members[0]
+	q.Proven = r.evidence(v, at, newest.UID, stored.proven)
+	if q.Proven != nodefit.RanAlike {
+		alike, err := r.runsAlike(ctx, v, at, q.Pod)
+		if err != nil {
+			return answer, err
+		}
+		if alike {
+			q.Proven = nodefit.RanAlike
+		}
+	}
+	if q.Proven == nodefit.NoEvidence {
 		return answer, nil
 	}
-	q.Proven = true
-	if answer, err = r.Room.Judge(ctx, q); err == nil && answer.Verdict != nodefit.Never && stored.proven == nil {
-		pool := v.policy.AsWritten().Pool(at.Pool)
-		stored.proven = &stowage.ProvenPool{NodeLabel: pool.Labels, MatchExpressions: pool.Expressions, Domain: v.policy.DomainName(at.Domain), Since: v.second()}
+	if answer, err = r.Room.Judge(ctx, q); err != nil || answer.Verdict == nodefit.Never {
+		return answer, err
 	}
-	return answer, err
+	is := v.proven(at)
+	if q.Proven == nodefit.RanAlike {
+		is.Owner = newest.UID
+	}
+	if stored.proven == nil || stored.proven.Owner != is.Owner {
+		stored.proven = is
+	}
+	return answer, nil
+}
+
+// proven is the entry about a cell in which pods have had nodes.
+func (v *picture) proven(at sequence.Cell) *stowage.ProvenPool {
+	pool := v.policy.AsWritten().Pool(at.Pool)
+	return &stowage.ProvenPool{NodeLabel: pool.Labels, MatchExpressions: pool.Expressions, Domain: v.policy.DomainName(at.Domain), Since: v.second()}
+}
+
+// evidence returns what is known of pods of the workload that have had nodes in a cell, for a pod of an owner. Stored is what is recorded, or nil.
+func (r *run) evidence(v *picture, at sequence.Cell, owner types.UID, stored *stowage.ProvenPool) nodefit.Evidence {
+	cell := ledger.Cell{Pool: v.policy.PoolKey(at.Pool), Domain: v.policy.DomainName(at.Domain)}
+	is := nodefit.NoEvidence
+	if stored != nil {
+		is = nodefit.Ran
+	}
+	for _, one := range v.members {
+		switch had := r.Seats.Pods().Had(seats.OwnerOf(one.Workload).Key(), cell); {
+		case one.UID == owner && (had || stored != nil && stored.Owner == owner):
+			return nodefit.RanAlike
+		case had:
+			is = nodefit.Ran
+		}
+	}
+	return is
+}
+
+// runsAlike reports whether a pod of another revision runs in a cell that is like one of the newest, which is asked about. One pod of each revision
+// is read.
+func (r *run) runsAlike(ctx context.Context, v *picture, at sequence.Cell, asked *corev1.Pod) (bool, error) {
+	others := v.members[1:]
+	for _, one := range others[:min(len(others), mostRevisions)] {
+		i := slices.IndexFunc(one.spillPods, func(p spill.Pod) bool { return p.Node && p.Cell() == at })
+		if i < 0 {
+			continue
+		}
+		pod, err := r.readPod(ctx, types.NamespacedName{Namespace: one.Pods[i].Namespace, Name: one.Pods[i].Name})
+		if err != nil {
+			return false, err
+		}
+		if pod != nil && nodefit.Alike(question(v, at, pod, nodefit.Volumes{}).Pod, asked) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // question asks whether the nodes of a cell take pods such as this one. Where its own bound volumes are says nothing of its siblings: see
@@ -197,14 +261,6 @@ func question(v *picture, at sequence.Cell, pod *corev1.Pod, volumes nodefit.Vol
 	}
 	whole := v.policy.Whole()
 	return poolroom.Question{Set: whole.NodesOf(at), Pod: placement.InCell(pod, whole, at, v.policy.TolerationsOf(at.Pool)), Volumes: volumes}
-}
-
-// had reports whether a pod of the workload, of any revision, has had a node in a cell.
-func (r *run) had(v *picture, at sequence.Cell) bool {
-	cell := ledger.Cell{Pool: v.policy.PoolKey(at.Pool), Domain: v.policy.DomainName(at.Domain)}
-	return slices.ContainsFunc(v.members, func(one *member) bool {
-		return r.Seats.Pods().Had(seats.OwnerOf(one.Workload).Key(), cell)
-	})
 }
 
 // tellMisfit says once, for the pods of an owner in a cell, why they do not wait for room.

@@ -1,6 +1,7 @@
 package shortage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -8,18 +9,23 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/owners"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // withPolicies is a cluster with policies, which no informer shows here.
@@ -182,14 +188,26 @@ func TestUnsuitablePoolIsNotStored(t *testing.T) {
 // untaint takes the taints from the node of pool b.
 func (b *bench) untaint(t *testing.T) {
 	t.Helper()
+	b.editNode(t, func(n *corev1.Node) { n.Spec.Taints = nil })
+}
+
+// editNode changes the node of pool b.
+func (b *bench) editNode(t *testing.T, change func(*corev1.Node)) {
+	t.Helper()
 	node := &corev1.Node{}
 	if err := b.Uncached.Get(t.Context(), types.NamespacedName{Name: "node-b"}, node); err != nil {
 		t.Fatal(err)
 	}
 	was := node.DeepCopy()
-	node.Spec.Taints = nil
-	if err := b.Uncached.Update(t.Context(), node); err != nil {
-		t.Fatal(err)
+	change(node)
+	for _, update := range []func(context.Context, client.Object) error{
+		func(ctx context.Context, o client.Object) error { return b.Uncached.Update(ctx, o.DeepCopyObject().(client.Object)) },
+		func(ctx context.Context, o client.Object) error { return b.Uncached.Status().Update(ctx, o) },
+	} {
+		node.ResourceVersion = ""
+		if err := update(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b.clock.Step(time.Second)
 	b.Room.NodeChanged(was, node)
@@ -205,30 +223,114 @@ func (b *bench) stored(t *testing.T) stowage.PoolState {
 	return append(states.Items, stowage.PoolState{})[0]
 }
 
-// A taint in a pool where a pod of the workload has had a node is maintenance. The record of that stays when that pod goes, and
-// goes with the taint.
+// What the nodes of a pool lack in which a pod of the workload has had a node is maintenance, or a device plugin that starts again. The record of
+// that stays when that pod goes, and goes with the cause.
 func TestMaintenance(t *testing.T) {
-	b, _ := ofPolicyWith(t, shortage(1), tainted)
-	b.pass(t, 20)
-	if is := b.stored(t); len(is.Proven) != 1 || is.Proven[0].NodeLabel["p"] != "b" || is.Unsuitable != nil {
-		t.Fatalf("the state is %+v", is)
+	inB := func(change func(*corev1.Node)) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			if n.Labels["p"] == "b" {
+				change(n)
+			}
+		}
 	}
-	running := &corev1.Pod{}
-	if err := b.Uncached.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "web-1"}, running); err != nil {
-		t.Fatal(err)
+	wants := func(key, value string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			term := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}}
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{term}}}}
+		}
 	}
-	if err := b.Uncached.Delete(t.Context(), running); err != nil {
-		t.Fatal(err)
+	asks := func(name corev1.ResourceName) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse("1") }
 	}
-	b.known = map[types.UID]*memory{} // of a new leader, which saw no pod run there
-	b.pass(t, 700)
-	if is := b.stored(t); len(is.Proven) != 1 || is.Unsuitable != nil || len(b.evicted) != 0 {
-		t.Fatalf("later the state is %+v, and %v are gone", is, b.evicted)
+	for name, tc := range map[string]struct {
+		pods         func(*corev1.Pod)
+		breaks, ends func(*corev1.Node)
+	}{
+		"a taint":                {func(*corev1.Pod) {}, tainted, func(n *corev1.Node) { n.Spec.Taints = nil }},
+		"a device plugin is off": {asks("x/gpu"), inB(func(*corev1.Node) {}), func(n *corev1.Node) { n.Status.Allocatable["x/gpu"] = resource.MustParse("4") }},
+		"VMs are not offered":    {asks("kata.peerpods.io/vm"), inB(func(*corev1.Node) {}), func(n *corev1.Node) { n.Status.Allocatable["kata.peerpods.io/vm"] = resource.MustParse("4") }},
+		"a feature is not found": {wants("feature", "x"), inB(func(*corev1.Node) {}), func(n *corev1.Node) { n.Labels["feature"] = "x" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _ := ofPolicyWith(t, shortage(1, tc.pods), tc.breaks)
+			b.pass(t, 20)
+			if is := b.stored(t); len(is.Proven) != 1 || is.Proven[0].NodeLabel["p"] != "b" || is.Proven[0].Owner != "rs" || is.Unsuitable != nil {
+				t.Fatalf("the state is %+v", is)
+			}
+			running := &corev1.Pod{}
+			if err := b.Uncached.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "web-1"}, running); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Uncached.Delete(t.Context(), running); err != nil {
+				t.Fatal(err)
+			}
+			b.known = map[types.UID]*memory{} // of a new leader, which saw no pod run there
+			b.pass(t, 700)
+			if is := b.stored(t); len(is.Proven) != 1 || is.Unsuitable != nil || len(b.evicted) != 0 {
+				t.Fatalf("later the state is %+v, and %v are gone", is, b.evicted)
+			}
+			b.editNode(t, tc.ends)
+			b.pass(t, int(rejudge/time.Second)+10) // a change of sizes alone is not waited for
+			if is := b.stored(t); len(is.Proven) != 0 {
+				t.Errorf("when that has ended, the state is %+v", is)
+			}
+		})
 	}
-	b.untaint(t)
-	b.pass(t, 7)
-	if is := b.stored(t); len(is.Proven) != 0 {
-		t.Errorf("without the taint the state is %+v", is)
+}
+
+// Pods of an older revision are evidence about the labels and sizes of a pool if they ask for as much as the newest revision's. Otherwise they are
+// evidence about its taints.
+func TestEvidenceOfRevisions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		had, stored types.UID // of the pods that had nodes, and of the record; "" is none
+		runs        string    // what the pod of the older revision asks for that runs there, or ""
+		want        nodefit.Evidence
+	}{
+		"none":                                    {want: nodefit.NoEvidence},
+		"the newest had nodes":                    {had: "rs", want: nodefit.RanAlike},
+		"an older one had":                        {had: "old", want: nodefit.Ran},
+		"the newest is recorded":                  {stored: "rs", want: nodefit.RanAlike},
+		"an older one is recorded":                {stored: "old", want: nodefit.Ran},
+		"an older one runs, and asks for as much": {had: "old", runs: "1", want: nodefit.RanAlike},
+		"an older one runs, and asks for less":    {had: "old", runs: "500m", want: nodefit.Ran},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, v := newBench(t), waitsInB(t, time.Hour)
+			at := sequence.Cell{Pool: 1}
+			old := &member{Owner: observed.Owner{Workload: &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "old", UID: "old"}, Namespace: "ns"}}}
+			v.members = append(v.members, old)
+			asked := testkit.Pod("asks").Namespace("ns").Container("c", "cpu=1", "").Obj()
+			if tc.had != "" {
+				seat := ledger.Seat{Pool: v.policy.PoolKey(1), Ordinal: 1}
+				pod := testkit.Pod("ran").Namespace("ns").Container("c", "cpu="+cmp.Or(tc.runs, "1"), "").Obj()
+				pod.UID, pod.Spec.NodeName = "ran", "node-b"
+				pod.Labels = map[string]string{stowage.PoolLabel: seat.Pool, stowage.SeatLabel: "1"}
+				pod.Annotations = map[string]string{stowage.ClaimAnnotation: key.Sign(ledger.OriginClaimed, "ran", ledger.Holder{Namespace: "ns", Owner: string(tc.had)}, seat)}
+				pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: tc.had, Controller: new(true)}}
+				if err := b.Seats.Pods().Replace([]any{pod}, "1"); err != nil {
+					t.Fatal(err)
+				}
+				if tc.runs != "" {
+					if err := b.Uncached.Create(t.Context(), pod); err != nil {
+						t.Fatal(err)
+					}
+					old.Pods, old.spillPods = []observed.Pod{{Namespace: "ns", Name: "ran"}}, []spill.Pod{{Seat: sequence.Seat{Pool: 1, Ordinal: 1}, Node: true}}
+				}
+			}
+			var stored *stowage.ProvenPool
+			if tc.stored != "" {
+				stored = &stowage.ProvenPool{Owner: tc.stored}
+			}
+			got := b.evidence(v, at, "rs", stored)
+			if alike, err := b.runsAlike(t.Context(), v, at, question(v, at, asked, nodefit.Volumes{}).Pod); err != nil {
+				t.Fatal(err)
+			} else if alike {
+				got = nodefit.RanAlike
+			}
+			if got != tc.want {
+				t.Errorf("the evidence is %d, want %d", got, tc.want)
+			}
+		})
 	}
 }
 

@@ -362,7 +362,7 @@ func (r *run) misfit(ctx context.Context, v *picture, one *member, pod *corev1.P
 	if bound || err != nil {
 		return "a volume decides where the pods run", err
 	}
-	proven := storedVerdict(v, cell).proven != nil || r.had(v, cell)
+	proven := r.evidence(v, cell, one.UID, storedVerdict(v, cell).proven)
 	answer, err := r.Room.Judge(ctx, poolroom.Question{Set: p.NodesOf(cell), Pod: pod, Volumes: volumes, Proven: proven})
 	if answer.Verdict != nodefit.Never {
 		return "", err

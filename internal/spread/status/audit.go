@@ -53,7 +53,7 @@ func (r *policyRun) unsuitableFor(ctx context.Context, t *tally, a *audit) ([]st
 	for i := range why {
 		at := of.At(i)
 		pod := placement.InCell(a.example, strategy, at, t.compiled.TolerationsOf(at.Pool))
-		answer, err := r.Room.Judge(ctx, poolroom.Question{Set: strategy.NodesOf(at), Pod: pod, Proven: a.runsIn(strategy, at, func(node string) map[string]string { return r.World.NodeLabels(ctx, node) })})
+		answer, err := r.Room.Judge(ctx, poolroom.Question{Set: strategy.NodesOf(at), Pod: pod, Proven: a.ranIn(strategy, at, func(node string) map[string]string { return r.World.NodeLabels(ctx, node) })})
 		if err != nil {
 			return nil, err
 		}
@@ -68,14 +68,14 @@ func (r *policyRun) unsuitableFor(ctx context.Context, t *tally, a *audit) ([]st
 	return why, nil
 }
 
-// runsIn reports whether one of the pods runs in a cell.
-func (a *audit) runsIn(s *sequence.Strategy, at sequence.Cell, labelsOf func(node string) map[string]string) bool {
+// ranIn says whether the pods run in a cell. Revisions are not told apart.
+func (a *audit) ranIn(s *sequence.Strategy, at sequence.Cell, labelsOf func(node string) map[string]string) nodefit.Evidence {
 	for node := range a.nodes {
 		if labels := labelsOf(node); s.HasNode(at.Pool, labels) && s.DomainOfNode(labels) == at.Domain {
-			return true
+			return nodefit.RanAlike
 		}
 	}
-	return false
+	return nodefit.NoEvidence
 }
 
 // auditFor counts the pods of an owner that a policy in Audit would divide, as they were when somebody last looked.
