@@ -192,6 +192,18 @@ var ofWorkloads = map[Reason]row{
 		remedy:  always("correct what keeps the pods from the pools; the next revision is tried anew"),
 		example: of(Values{Text: "the pods claim devices"}),
 	},
+	FitsNoPool: {
+		means: "Pods wait for a node, and can run in none of the pools of their policy, so that they are not divided.",
+		sentence: func(f *Finding) string {
+			text := "the pods can run in none of the pools of " + f.Source + ", so they are not divided: " + f.Text
+			if f.Count > 0 {
+				text += fmt.Sprintf("; %d pod(s) wait for a node", f.Count)
+			}
+			return text
+		},
+		remedy:  always("correct what the pods ask for, or the nodes or the pools"),
+		example: of(Values{Source: "SpreadPolicy web", Text: "pool on-demand: the pods are too large; pool spot: the pods are too large", Count: 2}),
+	},
 	PoolUnsuitable: {
 		severity: Note, means: "No node of a pool, or of a domain of it, can take pods of the workload.",
 		sentence: func(f *Finding) string { return "no pod can run in pool " + f.Text + "; the others get them all" },

@@ -45,6 +45,7 @@ const (
 	OverInDomain   Reason = "OverInDomain"
 	PoolsPreferred Reason = "PoolsPreferred"
 	PoolUnsuitable Reason = "PoolUnsuitable"
+	FitsNoPool     Reason = "FitsNoPool"
 	HeldByVolume   Reason = "HeldByVolume"
 	LackSettings   Reason = "PodsLackPoolSettings"
 	PodsStay       Reason = "PodsStay"

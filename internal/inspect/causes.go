@@ -26,6 +26,14 @@ func (g *group) done(r *Report) Workload {
 		g.problem(r, finding.InvalidPolicy, finding.Values{Source: g.policy.Source, Text: oneLine(g.policy.Err)})
 	case g.leftOut:
 		g.problem(r, finding.LeftOut, finding.Values{})
+	case g.undivided != "":
+		of := finding.Values{Source: g.policy.Source, Text: g.undivided, Count: g.waiting}
+		if g.waiting > 0 {
+			g.problem(r, finding.FitsNoPool, of)
+			break
+		}
+		f := finding.Finding{Reason: finding.FitsNoPool, Values: of}
+		w.Note = f.Sentence()
 	case g.unseen:
 		f := finding.Finding{Reason: finding.NotYetObserved, Kind: g.Kind}
 		w.Note, waits = f.Sentence(), true

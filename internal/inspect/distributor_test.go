@@ -204,6 +204,16 @@ func (d *divided) both(t *testing.T) (versprei.PodDistributorStatus, *Workload, 
 	return written.Status, &r.Workloads[at], r
 }
 
+// problemOf returns the first problem of a workload that the condition does not have beside its cause, or "".
+func (r *Report) problemOf(w *Workload) string {
+	for _, p := range r.Problems {
+		if p.Object == w.Kind+"/"+w.Name && p.Reason != finding.OverInDomain {
+			return p.Problem
+		}
+	}
+	return ""
+}
+
 // agree fails where the status of a PodDistributor and the view of its workload differ.
 func agree(t *testing.T, st versprei.PodDistributorStatus, w *Workload, r *Report) {
 	t.Helper()
@@ -212,6 +222,12 @@ func agree(t *testing.T, st versprei.PodDistributorStatus, w *Workload, r *Repor
 	if w == nil {
 		if found.Status != metav1.ConditionFalse && strings.Trim(st.Desired, "0/") != "" { // a Deployment that asks for nothing has no row
 			t.Errorf("the view shows no workload, and the status is %+v", st)
+		}
+		return
+	}
+	if found.Status == metav1.ConditionFalse {
+		if said := w.Note + r.problemOf(w); !strings.Contains(said, "none of the pools") {
+			t.Errorf("the status says %s, and the view %q", found.Message, said)
 		}
 		return
 	}
@@ -226,12 +242,7 @@ func agree(t *testing.T, st versprei.PodDistributorStatus, w *Workload, r *Repor
 	if diff := cmp.Diff(pools, st.Pools); diff != "" {
 		t.Errorf("the pools (-view +status):\n%s", diff)
 	}
-	var problem string // the first one of the workload
-	if at := slices.IndexFunc(r.Problems, func(p Problem) bool {
-		return p.Object == w.Kind+"/"+w.Name && p.Reason != finding.OverInDomain // which the condition has beside its cause
-	}); at >= 0 {
-		problem = r.Problems[at].Problem
-	}
+	problem := r.problemOf(w)
 	for _, more := range []string{", such as ", ", which their pod template"} { // the view names a pod, and whether its template chooses
 		problem, _, _ = strings.Cut(problem, more)
 	}
@@ -461,6 +472,35 @@ func TestDistributorStatusIsTheViewByChance(t *testing.T) {
 			}
 			st, w, r := d.both(t)
 			agree(t, st, w, r)
+		})
+	}
+}
+
+// A workload whose pods can run in no pool stays in the view. Its pods that wait are a problem.
+func TestWorkloadThatFitsNoPool(t *testing.T) {
+	for name, waits := range map[string]bool{"its pods wait": true, "its pods run elsewhere": false} {
+		t.Run(name, func(t *testing.T) {
+			d := newDivided()
+			d.revision("web-1", 1, 0, 0, 0, func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas, rs.Status.Replicas = new(int32(2)), 2 })
+			d.add("ReplicaSet", "web-1", "", 2, func(p *corev1.Pod) {
+				if waits {
+					p.Spec.NodeName, p.Status.Phase = "", corev1.PodPending
+					p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+				}
+			})
+			d.unsuitable("a", "", "VolumeBinding") // which the author of a PodDistributor cannot know
+			d.unsuitable("b", "", "VolumeBinding") // which the author of a PodDistributor cannot know
+			_, w, r := d.both(t)
+			if w == nil {
+				t.Fatal("the view shows no workload")
+			}
+			problem := r.problemOf(w)
+			if said := problem + w.Note; !strings.Contains(said, "none of the pools of PodDistributor d") || !strings.Contains(said, "its volume is elsewhere") {
+				t.Errorf("the view says %q", said)
+			}
+			if waits != strings.Contains(problem, "2 pod(s) wait for a node") || waits == r.OK() {
+				t.Errorf("it is as it should be: %t, and the problem is %q", r.OK(), problem)
+			}
 		})
 	}
 }

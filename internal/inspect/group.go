@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
@@ -74,6 +76,9 @@ type group struct {
 	Workload
 	division.Division
 	idle string // why nobody wants us to touch it, or some of its revisions
+	// undivided says why its pods can run in no pool. Waiting are those of them that have no node.
+	undivided string
+	waiting   int64
 	// leftOut says that the webhook's registration leaves its pods out.
 	leftOut bool
 	policy  *policy.Policy
@@ -107,6 +112,20 @@ type group struct {
 	unseen   bool
 	rollouts []rollout
 	lack     []world.Object // what makes its pods, and has not all
+}
+
+// addUndivided adds an owner whose pods can run in no pool, so that they get no seat.
+func (g *group) addUndivided(m *podOwner, p *policy.Policy) {
+	if g.policy == nil {
+		g.policy, g.Policy = p, p.Source
+	}
+	_, why := p.Misfits()
+	g.undivided = strings.Join(why, "; ")
+	for _, pod := range slices.Concat(m.pods, m.bare) {
+		if _, waits := podstatus.Unschedulable(pod); waits {
+			g.waiting++
+		}
+	}
 }
 
 func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed.Owner, p *policy.Policy) error {

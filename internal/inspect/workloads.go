@@ -105,9 +105,9 @@ func (all *groups) add(uid types.UID, g *group) *group {
 	return g
 }
 
-// addOwner adds an owner of pods to its workload, if a policy divides the pods.
+// addOwner adds an owner of pods to its workload, if a policy selects it.
 func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
-	p, err := all.finder.Find(ctx, policy.Pod{Namespace: m.Namespace, Owner: m.Ref, Annotations: all.s.created[m.UID].Annotations})
+	p, err := all.finder.FindSelected(ctx, policy.Pod{Namespace: m.Namespace, Owner: m.Ref, Annotations: all.s.created[m.UID].Annotations})
 	if err != nil || p == nil || all.scope.Excludes(m.Namespace) {
 		return err
 	}
@@ -127,6 +127,10 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 	}
 	if err := g.look(ctx, all.s, all.scope, m, p); err != nil {
 		return err
+	}
+	if p.Layout != nil && p.Nowhere() {
+		g.addUndivided(m, p)
+		return nil
 	}
 	return g.add(ctx, all, m, seen, p)
 }

@@ -201,7 +201,9 @@ func (b *bench) editNode(t *testing.T, change func(*corev1.Node)) {
 	was := node.DeepCopy()
 	change(node)
 	for _, update := range []func(context.Context, client.Object) error{
-		func(ctx context.Context, o client.Object) error { return b.Uncached.Update(ctx, o.DeepCopyObject().(client.Object)) },
+		func(ctx context.Context, o client.Object) error {
+			return b.Uncached.Update(ctx, o.DeepCopyObject().(client.Object))
+		},
 		func(ctx context.Context, o client.Object) error { return b.Uncached.Status().Update(ctx, o) },
 	} {
 		node.ResourceVersion = ""

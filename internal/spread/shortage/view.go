@@ -16,6 +16,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -309,7 +310,7 @@ func (r *run) seeWaiting(ctx context.Context, v *picture, one *member, m *memory
 	}
 	if e.misfit != "" && suits && rule > 0 {
 		pod.Misfit = true
-		r.tellMisfit(m, keyOf(one, rec), rec.Name, rec.Pool, e.misfit)
+		r.tellMisfit(m, keyOf(one, rec), rec.Name, ledger.PoolName(rec.Pool), e.misfit)
 	}
 	v.stays = v.stays || e.stays
 	return true, nil
