@@ -34,6 +34,7 @@ var purposes = map[string]string{
 	"stowage-sizing-controllers pods":                  "pods with a size; `patch` notes the size that a pod had before",
 	"stowage-capacity-controllers pods":                "pods that use VMs or make them",
 	"stowage-peerpods-controllers pods":                "which VMs there are, and which cannot be made; `get` is of a pod before it is evicted",
+	"stowage-peerpods-controllers nodes":               "in which zone a VM cannot be made",
 	"stowage-peerpods-controllers pods/eviction":       "pods whose VM cannot be made",
 	"stowage-peerpods-controllers jobs.batch":          "whether a Job counts evicted pods as failed",
 	"vmcatalogs.stowage.dev":                           "VMCatalogs",

@@ -147,14 +147,14 @@ var ofPeerPods = map[Reason]row{
 		example:  Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Text: "older catalogs hold for kata-remote (VMCatalog eu)"}},
 	},
 	VMTypeClosed: {
-		severity: Passing, means: "The VMs of a type could not be made, so new pods get the next cheapest type.",
+		severity: Passing, means: "The VMs of a type could not be made for pods of a namespace, so its new pods get the next cheapest type.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("no VM of type %s can be made%s: it is %s", f.Other, ifElse(f.In == "", "", " for namespace "+f.In), f.Text)
+			return fmt.Sprintf("no VM of type %s can be made for namespace %s: it is %s", f.Other, f.In, f.Text)
 		},
 		remedy: func(f *Finding) string {
 			return fmt.Sprintf("wait: Stowage tries it again; see the log of the program that makes VMs, and whether the cloud has %s and its quota allows it", f.Other)
 		},
-		example: Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Other: "m5.large", Text: "closed, and not tried again before 12:10:00 UTC: 3 pod(s) have waited for a VM for 5m0s"}},
+		example: Finding{Kind: "VMCatalog", Name: "aws", Values: Values{Other: "m5.large", In: "shop", Text: "closed in zone eu-1a, and not tried again before 12:10:00 UTC: 3 pod(s) have waited for a VM for 5m0s"}},
 	},
 	NoVMType: {
 		means: "No type of a VMCatalog is large enough for a pod.",

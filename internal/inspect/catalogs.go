@@ -91,7 +91,7 @@ func (i *Inspector) catalogProblems(all []*catalog.Catalog, c *catalog.Catalog, 
 		return
 	}
 	for _, closure := range c.Closures() {
-		if namespace == "" || closure.Namespace == "" || closure.Namespace == namespace {
+		if namespace == "" || closure.Namespace == namespace {
 			problem(finding.VMTypeClosed, finding.Values{Other: closure.Type, In: closure.Namespace, Text: closure.Text()})
 		}
 	}

@@ -159,8 +159,8 @@ func TestVMCatalogIsChecked(t *testing.T) {
 	}
 }
 
-// A type of which no VM can be made is closed for the namespace whose pods wait, and their successors get the next cheapest one. Pods that run,
-// pods of other namespaces, pods that nobody creates again and pods of a Job that would count as failed stay. Once VMs of the type can be made
+// A type of which no VM can be made is closed for the namespace and the zone whose pods wait, and their successors get the next cheapest one. Pods that
+// run, pods of other namespaces and zones, pods that nobody creates again and pods of a Job that would count as failed stay. Once VMs of the type can be made
 // again, new pods get it.
 func TestVMTypeCloses(t *testing.T) {
 	n, other := newTenant(t), newTenant(t)
@@ -180,6 +180,7 @@ func TestVMTypeCloses(t *testing.T) {
 	a.Refuse("cheap", true)
 	d := deploy(n, "web", 4)
 	bare := typed("bare").Container("a", "", "cpu=1").Namespace(n.Namespace).Label(controlplane.AdaptorLabel, a.Name()).Obj()
+	bare.Spec.NodeSelector = inZone("zone-a")
 	must(t, n.Create(t.Context(), bare))
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "job"}, Spec: batchv1.JobSpec{Template: typedTemplate(a, "job")}}
 	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -231,25 +232,31 @@ func TestVMTypeCloses(t *testing.T) {
 	must(t, n.Get(t.Context(), client.ObjectKeyFromObject(bare), bare))
 	must(t, n.Delete(t.Context(), ignoring, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 	must(t, cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o))
-	if out, _, _ := suite.CLI(t, cluster, "status", "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass); !strings.Contains(out, "no VM of type cheap can be made for namespace "+n.Namespace) {
+	if out, _, _ := suite.CLI(t, cluster, "status", "-n", n.Namespace, "--target-runtimeclass", suite.TypedClass); !strings.Contains(out, "no VM of type cheap can be made for namespace "+n.Namespace+": it is closed in zone zone-a") {
 		t.Errorf("status does not say that the type is closed:\n%s", out)
 	}
-	if len(o.Status.Closed) != 1 || o.Status.Closed[0].Type != "cheap" || o.Status.Closed[0].Namespace != n.Namespace {
+	if len(o.Status.Closed) != 1 || o.Status.Closed[0].Type != "cheap" || o.Status.Closed[0].Namespace != n.Namespace || o.Status.Closed[0].Zone != "zone-a" {
 		t.Errorf("closed are %+v", o.Status.Closed)
 	}
-	// A new pod is told, and gets the next type at once.
-	n.Warnings.Take()
-	p := typed("").Container("a", "", "cpu=1").Namespace(n.Namespace).Obj()
-	p.GenerateName, p.Name = "p-", ""
-	must(t, n.Create(t.Context(), p, client.DryRunAll))
-	n.expectWarning(t, "gets a VM of type middle (4 vCPUs, 8Gi), because VMs of cheap, which cost less, could not be made")
-
-	// Another namespace is not concerned.
-	p = typed("").Container("a", "", "cpu=1").Namespace(other.Namespace).Obj()
-	p.GenerateName, p.Name = "p-", ""
-	must(t, other.Create(t.Context(), p, client.DryRunAll))
-	if got := p.Annotations[stowage.MachineTypeAnnotation]; got != "cheap" {
-		t.Errorf("a pod of another namespace has type %q", got)
+	// A new pod that may run in the zone is told, and gets the next type at once. A pod of another zone or namespace is not concerned.
+	for name, tc := range map[string]struct {
+		of            *tenant
+		selects       map[string]string
+		want, warning string
+	}{
+		"of the zone":          {n, inZone("zone-a"), "middle", "gets a VM of type middle (4 vCPUs, 8Gi), because VMs of cheap, which cost less, could not be made"},
+		"of all zones":         {n, nil, "middle", "gets a VM of type middle"},
+		"of another zone":      {n, inZone("zone-b"), "cheap", ""},
+		"of another namespace": {other, inZone("zone-a"), "cheap", ""},
+	} {
+		p := typed("").Container("a", "", "cpu=1").Namespace(tc.of.Namespace).Obj()
+		p.GenerateName, p.Name, p.Spec.NodeSelector = "p-", "", tc.selects
+		tc.of.Warnings.Take()
+		must(t, tc.of.Create(t.Context(), p, client.DryRunAll))
+		tc.of.expectWarning(t, tc.warning)
+		if got := p.Annotations[stowage.MachineTypeAnnotation]; got != tc.want {
+			t.Errorf("a pod %s has type %q, want %q", name, got, tc.want)
+		}
 	}
 
 	// The status counts, and so does the metric.
@@ -277,10 +284,12 @@ func TestVMTypeCloses(t *testing.T) {
 	have(n, "web", map[string]int{"middle Running": 4, "cheap Running": 1})
 }
 
-// typedTemplate is a template of pods that get a type, and whose VMs an adaptor makes.
+func inZone(zone string) map[string]string { return map[string]string{corev1.LabelTopologyZone: zone} }
+
+// typedTemplate is a template of pods of zone-a that get a type, and whose VMs an adaptor makes.
 func typedTemplate(a *suite.Adaptor, app string) corev1.PodTemplateSpec {
 	template := podTemplate(app)
-	template.Spec.RuntimeClassName = new(suite.TypedClass)
+	template.Spec.RuntimeClassName, template.Spec.NodeSelector = new(suite.TypedClass), inZone("zone-a")
 	template.Spec.Containers[0].Resources.Limits = testkit.ResourceList("cpu=1,memory=2Gi")
 	a.Own(&template)
 	return template

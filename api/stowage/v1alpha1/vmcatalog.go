@@ -15,7 +15,7 @@ import (
 // +kubebuilder:printcolumn:name="vCPUs",type=integer,JSONPath=`.status.vcpus`,description="vCPUs of these VMs"
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.status.memory`,description="Memory of these VMs"
 // +kubebuilder:printcolumn:name="Price/h",type=string,JSONPath=`.status.pricePerHour`,description="What these VMs cost in an hour, as the catalog has it"
-// +kubebuilder:printcolumn:name="Closed",type=string,JSONPath=`.status.closedTypes`,description="Types whose VMs could not be made, for all namespaces or for one"
+// +kubebuilder:printcolumn:name="Closed",type=string,JSONPath=`.status.closedTypes`,description="Types whose VMs could not be made for a namespace in a zone"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the catalog holds, and its VMs are counted"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VMCatalog struct {
@@ -224,10 +224,15 @@ const (
 type ClosedVMType struct {
 	// Type is the name of the type.
 	Type string `json:"type"`
-	// Namespace is the namespace whose pods do not get the type. It is empty where that holds for all.
+	// Namespace is the namespace whose pods do not get the type.
 	//
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
+	// Zone is the zone of the nodes on which pods have waited for a VM. It is empty where these nodes have none. Pods that may run on
+	// nodes of the zone do not get the type.
+	//
+	// +optional
+	Zone string `json:"zone,omitempty"`
 	// Phase says whether new pods get the type.
 	Phase VMTypePhase `json:"phase"`
 	// Since is when the phase began.

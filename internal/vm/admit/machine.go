@@ -34,7 +34,7 @@ func (c chooser) Choose(need *catalog.Need) (t *catalog.Type, warnings []string)
 	case choice.Type == nil:
 		return nil, []string{fmt.Sprintf("no type of VMCatalog %s fits this pod: %s; the pod gets the VM that is chosen by its size", c.Name, c.Unfit(need))}
 	case choice.AllClosed:
-		return choice.Type, []string{fmt.Sprintf("all types of VMCatalog %s that fit this pod are closed, because their VMs could not be made; it gets the cheapest, %s, and may wait", c.Name, choice.Type.Text())}
+		return choice.Type, []string{fmt.Sprintf("all types of VMCatalog %s that fit this pod are closed, because their VMs could not be made; it gets %s and may wait", c.Name, choice.Type.Text())}
 	case len(choice.Closed) > 0:
 		var names []string
 		for _, closed := range choice.Closed[:min(3, len(choice.Closed))] {
@@ -46,7 +46,9 @@ func (c chooser) Choose(need *catalog.Need) (t *catalog.Type, warnings []string)
 }
 
 // Closed implements [peerpod.Chooser].
-func (c chooser) Closed(name string) bool { return c.IsClosed(name, c.namespace) }
+func (c chooser) Closed(name string, need *catalog.Need) bool {
+	return c.IsClosed(need, name, c.namespace)
+}
 
 // Check implements [peerpod.Chooser].
 func (c chooser) Check(name string, need *catalog.Need) []string {
@@ -81,7 +83,7 @@ func (f *Feature) chooser(ctx context.Context, req *feature.Request) (peerpod.Ch
 }
 
 // Tries gives types that are closed to single pods, which try whether VMs of them can be made again. Each replica gives a type to one pod of each
-// namespace for each try: so a try takes as many pods of a namespace as there are replicas, at most.
+// namespace for each try in a zone: so a try takes as many pods of a namespace as there are replicas, at most.
 type Tries struct {
 	clock clock.PassiveClock
 

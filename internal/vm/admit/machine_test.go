@@ -64,8 +64,8 @@ func TestSecondPass(t *testing.T) {
 	if got := typeOf(first); got != "small" {
 		t.Fatalf("the pod gets type %q", got)
 	}
-	closed := twoTypes(stowage.ClosedVMType{Type: "small", Phase: stowage.VMTypeClosed})
-	trying := twoTypes(stowage.ClosedVMType{Type: "small", Phase: stowage.VMTypeTrying})
+	closed := twoTypes(stowage.ClosedVMType{Type: "small", Namespace: "default", Phase: stowage.VMTypeClosed})
+	trying := twoTypes(stowage.ClosedVMType{Type: "small", Namespace: "default", Phase: stowage.VMTypeTrying})
 	for name, f := range map[string]*Feature{
 		"the same catalog": featureWith(twoTypes(), nil), "its type is tried": featureWith(trying, nil), "no catalog": featureWith(nil, nil), "none that can be read": featureWith(nil, errors.New("no answer")),
 	} {
@@ -76,6 +76,15 @@ func TestSecondPass(t *testing.T) {
 	}
 	if got := typeOf(decide(t, featureWith(closed, nil), first.Pod, nil)); got != "large" { // a copy, in a template that Stowage does not know
 		t.Errorf("with its type closed, the pod gets type %q", got)
+	}
+	inZone := testkit.Pod("p").RuntimeClass(stowage.DefaultRuntimeClass).Container("c", "", "cpu=2,memory=2Gi").View(t)
+	inZone.Spec.NodeSelector = map[string]string{"topology.kubernetes.io/zone": "a"}
+	inZone = decide(t, featureWith(twoTypes(), nil), inZone, nil).Pod
+	for zone, want := range map[string]string{"a": "large", "b": "small", "": "small"} {
+		elsewhere := twoTypes(stowage.ClosedVMType{Type: "small", Namespace: "default", Zone: zone, Phase: stowage.VMTypeClosed})
+		if got := typeOf(decide(t, featureWith(elsewhere, nil), inZone, nil)); got != want {
+			t.Errorf("with its type closed in zone %q, the pod of zone a gets type %q", zone, got)
+		}
 	}
 	elsewhere := first.Pod.Clone()
 	elsewhere.Metadata.Annotations[stowage.DefaultVCPUsAnnotation] = "5" // by another webhook
@@ -96,7 +105,7 @@ func TestSecondPass(t *testing.T) {
 
 // A closed type goes to one pod for each try; none of a dry run or an audit takes it.
 func TestTries(t *testing.T) {
-	trying := twoTypes(stowage.ClosedVMType{Type: "small", Phase: stowage.VMTypeTrying, Since: metav1.NewTime(time.Unix(1000, 0))})
+	trying := twoTypes(stowage.ClosedVMType{Type: "small", Namespace: "default", Phase: stowage.VMTypeTrying, Since: metav1.NewTime(time.Unix(1000, 0))})
 	f := featureWith(trying, nil)
 	clock := f.Tries.clock.(*clocktesting.FakePassiveClock)
 	pod := func() *podpatch.Pod {
@@ -129,7 +138,7 @@ func TestTries(t *testing.T) {
 }
 
 func TestWarningsOfTypes(t *testing.T) {
-	closed := stowage.ClosedVMType{Type: "small", Phase: stowage.VMTypeClosed}
+	closed := stowage.ClosedVMType{Type: "small", Namespace: "default", Phase: stowage.VMTypeClosed}
 	for name, tc := range map[string]struct {
 		feature *Feature
 		limits  string
@@ -139,7 +148,7 @@ func TestWarningsOfTypes(t *testing.T) {
 		"it fits":                          {featureWith(twoTypes(), nil), "cpu=1", "small", ""},
 		"none fits":                        {featureWith(twoTypes(), nil), "cpu=9", "", "the nearest type, large, lacks 1 CPU"},
 		"a cheaper one closed":             {featureWith(twoTypes(closed), nil), "cpu=1", "large", "because VMs of small, which cost less, could not be made"},
-		"all closed":                       {featureWith(twoTypes(closed, stowage.ClosedVMType{Type: "large", Namespace: "default", Phase: stowage.VMTypeClosed}), nil), "cpu=1", "small", "gets the cheapest, small (2 vCPUs, 4Gi), and may wait"},
+		"all closed":                       {featureWith(twoTypes(closed, stowage.ClosedVMType{Type: "large", Namespace: "default", Phase: stowage.VMTypeClosed}), nil), "cpu=1", "small", "it gets small (2 vCPUs, 4Gi) and may wait"},
 		"closed for another":               {featureWith(twoTypes(stowage.ClosedVMType{Type: "small", Namespace: "other", Phase: stowage.VMTypeClosed}), nil), "cpu=1", "small", ""},
 		"catalogs unreadable":              {featureWith(nil, errors.New("no answer")), "cpu=1", "", "cannot be read: no answer"},
 		"another RuntimeClass":             {featureWith([]*catalog.Catalog{catalog.Compile(&stowage.VMCatalog{Spec: stowage.VMCatalogSpec{RuntimeClasses: []string{"other"}}})}, nil), "cpu=1", "", ""},

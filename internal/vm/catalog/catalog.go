@@ -3,7 +3,8 @@
 // The package is pure. A catalog is compiled once for each of its versions and does not change after that. It promises that
 //   - the type is the cheapest that fits, then the one with the fewest vCPUs, the least memory, and the first name;
 //   - a type that is closed is chosen only by a pod that has no other type, or to try the type again;
-//   - what is seen of the pods of one namespace closes and opens a type for that namespace alone.
+//   - what is seen of the pods of a namespace in a zone closes and opens a type for that namespace in that zone alone;
+//   - a pod that is moved gets a type that is closed in no zone in which the pod may run.
 package catalog
 
 import (
@@ -41,7 +42,8 @@ type Need struct {
 	VCPUs, Memory int64
 	GPUs          int64
 	Model         string // of the GPUs, if the pod chooses one
-	Zone          string // if the pod chooses one alone
+	// Zones are those in which the pod may run, sorted, as far as the pod itself says. With none, it may run everywhere.
+	Zones []string
 }
 
 // Nothing reports whether the pod asks for nothing. Such a pod has the default type of the program that makes VMs.
@@ -51,7 +53,12 @@ func (n *Need) Nothing() bool {
 
 // String writes the need in a line, for comparing.
 func (n *Need) String() string {
-	return fmt.Sprintf("%d %d %d %d %d %q %q", n.NanoCPU, n.MilliMemory, n.VCPUs, n.Memory, n.GPUs, n.Model, n.Zone)
+	return fmt.Sprintf("%d %d %d %d %d %q %q", n.NanoCPU, n.MilliMemory, n.VCPUs, n.Memory, n.GPUs, n.Model, strings.Join(n.Zones, ","))
+}
+
+// mayRunIn reports whether the pod may run on nodes of a zone, or, with "", on nodes without one.
+func (n *Need) mayRunIn(zone string) bool {
+	return len(n.Zones) == 0 || slices.Contains(n.Zones, zone)
 }
 
 // Catalog is the types of VMs that pods of some RuntimeClasses may have.
@@ -66,14 +73,14 @@ type Catalog struct {
 	classes []string
 	types   []Type // by price
 	byName  map[string]int
-	closed  map[Key]*Closure
+	closed  map[Key][]*Closure // by type and namespace, without the zone
 }
 
 // Compile returns the catalog of an object.
 func Compile(o *stowage.VMCatalog) *Catalog {
 	c := &Catalog{
 		Name: o.Name, UID: o.UID, Version: o.ResourceVersion, Created: o.CreationTimestamp.Time, classes: o.Spec.RuntimeClasses,
-		byName: make(map[string]int, len(o.Spec.Types)), closed: map[Key]*Closure{},
+		byName: make(map[string]int, len(o.Spec.Types)), closed: map[Key][]*Closure{},
 	}
 	c.FailAfter, _ = time.ParseDuration(o.Spec.FailAfter) // the kind's schema has checked it
 	var cpu, memory int64
@@ -96,8 +103,10 @@ func Compile(o *stowage.VMCatalog) *Catalog {
 		c.byName[c.types[i].Name] = i
 	}
 	for i := range o.Status.Closed {
-		closure := closureOf(&o.Status.Closed[i])
-		c.closed[closure.Key] = &closure
+		if closure := closureOf(&o.Status.Closed[i]); closure.Namespace != "" { // earlier versions closed types for all namespaces
+			in := Key{Type: closure.Type, Namespace: closure.Namespace}
+			c.closed[in] = append(c.closed[in], &closure)
+		}
 	}
 	return c
 }
@@ -138,7 +147,7 @@ func (t *Type) Fits(n *Need) bool {
 
 // isFor reports whether the GPUs and the zones of the type are what a pod asks for.
 func (t *Type) isFor(n *Need) bool {
-	if n.Zone != "" && len(t.Zones) > 0 && !slices.Contains(t.Zones, n.Zone) {
+	if len(t.Zones) > 0 && !slices.ContainsFunc(t.Zones, n.mayRunIn) {
 		return false
 	}
 	return n.GPUs <= 0 || t.GPUs >= n.GPUs && (n.Model == "" || n.Model == t.Model)
@@ -163,51 +172,57 @@ type Try struct {
 // Choice is the type that a pod gets.
 type Choice struct {
 	Type *Type // nil if none fits
-	// Closed are the cheaper types that would fit, and are closed.
-	Closed []*Type
-	// AllClosed says that Type is closed, too, as are all that fit.
+	// Closed are the types that would fit, and are closed: the cheaper ones or, with AllClosed, all, and Type is one of them.
+	Closed    []*Type
 	AllClosed bool
 }
 
-// Choose returns the type that a pod of a namespace gets. Take is asked whether the pod is the one that tries a type which is closed; nil
-// is no.
+// Choose returns the type that a pod of a namespace gets: the cheapest that fits and is closed in no zone in which the pod may run, because nobody
+// knows yet in which of them the pod will be. Take is asked whether the pod is the one that tries a type which is closed; nil is no.
 func (c *Catalog) Choose(n *Need, namespace string, take func(Try) bool) (choice Choice) {
+	tries := func(closure *Closure) bool { return take != nil && take(Try{closure.Key, closure.Since}) }
+	fewest := math.MaxInt
 	for i := range c.types {
 		t := &c.types[i]
 		if !t.Fits(n) {
 			continue
 		}
-		closure := c.closure(t.Name, namespace)
-		if closure == nil || closure.Phase == Trying && take != nil && take(Try{Key{t.Name, namespace}, closure.Since}) {
-			choice.Type = t
+		closures := c.closures(n, t.Name, namespace)
+		if len(closures) == 0 || !slices.ContainsFunc(closures, isClosed) && slices.ContainsFunc(closures, tries) {
+			choice.Type, choice.AllClosed = t, false
 			return choice
 		}
 		choice.Closed = append(choice.Closed, t)
-	}
-	if len(choice.Closed) > 0 { // each may have VMs again, and the cheapest is tried
-		choice.Type, choice.Closed, choice.AllClosed = choice.Closed[0], choice.Closed[1:], true
+		if len(closures) < fewest { // most likely, the pod gets a VM of this one
+			choice.Type, choice.AllClosed, fewest = t, true, len(closures)
+		}
 	}
 	return choice
 }
 
-// closure returns what closes a type for a namespace, or nil.
-func (c *Catalog) closure(name, namespace string) *Closure {
-	if of := c.closed[Key{Type: name}]; of != nil {
-		return of
+// closures returns what closes a type for pods of a namespace, in the zones in which a pod may run.
+func (c *Catalog) closures(n *Need, name, namespace string) (of []*Closure) {
+	for _, closure := range c.closed[Key{Type: name, Namespace: namespace}] {
+		if n.mayRunIn(closure.Zone) {
+			of = append(of, closure)
+		}
 	}
-	return c.closed[Key{name, namespace}]
+	return of
 }
 
-// IsClosed reports whether no new pod of a namespace gets a type, also to try it.
-func (c *Catalog) IsClosed(name, namespace string) bool {
-	closure := c.closure(name, namespace)
-	return closure != nil && closure.Phase == Closed
+// IsClosed reports whether no new pod of a namespace that asks for the same gets a type, also to try it.
+func (c *Catalog) IsClosed(n *Need, name, namespace string) bool {
+	return slices.ContainsFunc(c.closures(n, name, namespace), isClosed)
 }
 
-// Closures returns what closes types, sorted by type and namespace.
+func isClosed(c *Closure) bool { return c.Phase == Closed }
+
+// Closures returns what closes types, sorted by type, namespace and zone.
 func (c *Catalog) Closures() (all []Closure) {
-	for _, closure := range c.closed {
-		all = append(all, *closure)
+	for _, closures := range c.closed {
+		for _, closure := range closures {
+			all = append(all, *closure)
+		}
 	}
 	slices.SortFunc(all, byKey)
 	return all
@@ -254,18 +269,22 @@ func (c *Catalog) Unfit(n *Need) string {
 	case nearest != nil:
 		return fmt.Sprintf("the nearest type, %s, lacks %s", nearest.Name, lacks)
 	case n.GPUs > 0 && n.Model != "":
-		return fmt.Sprintf("no type has %d GPU(s) of the model %s%s", n.GPUs, n.Model, inZone(n.Zone))
+		return fmt.Sprintf("no type has %d GPU(s) of the model %s%s", n.GPUs, n.Model, in(n.Zones))
 	case n.GPUs > 0:
-		return fmt.Sprintf("no type has %d GPU(s)%s", n.GPUs, inZone(n.Zone))
+		return fmt.Sprintf("no type has %d GPU(s)%s", n.GPUs, in(n.Zones))
 	}
-	return "no type can be made" + inZone(n.Zone)
+	return "no type can be made" + in(n.Zones)
 }
 
-func inZone(zone string) string {
-	if zone == "" {
+// in says in which zones, if not everywhere.
+func in(zones []string) string {
+	switch len(zones) {
+	case 0:
 		return ""
+	case 1:
+		return " in zone " + zones[0]
 	}
-	return " in zone " + zone
+	return " in the zones " + strings.Join(zones, ", ")
 }
 
 // Text names the type with its size, such as "m5.large (2 vCPUs, 8Gi)".

@@ -53,7 +53,7 @@ func cheapest(o *stowage.VMCatalog, n *Need) string {
 		cpu := new(big.Rat).Add(big.NewRat(n.NanoCPU, 1e9), exact(o.Spec.Reserved.CPU))
 		memory := new(big.Rat).Add(big.NewRat(n.MilliMemory, 1000), exact(o.Spec.Reserved.Memory))
 		fits := (n.NanoCPU == 0 || cpu.Cmp(big.NewRat(int64(t.VCPUs), 1)) <= 0) && (n.MilliMemory == 0 || memory.Cmp(exact(&t.Memory)) <= 0) &&
-			int64(t.GPUs) >= n.GPUs && (n.GPUs == 0 || n.Model == "" || n.Model == t.GPUModel) && (n.Zone == "" || len(t.Zones) == 0 || slices.Contains(t.Zones, n.Zone))
+			int64(t.GPUs) >= n.GPUs && (n.GPUs == 0 || n.Model == "" || n.Model == t.GPUModel) && (len(n.Zones) == 0 || len(t.Zones) == 0 || slices.ContainsFunc(t.Zones, func(zone string) bool { return slices.Contains(n.Zones, zone) }))
 		if !fits {
 			continue
 		}
@@ -76,7 +76,11 @@ func chosen(c *Catalog, n *Need) string {
 
 func TestChooseAgainstBruteForce(t *testing.T) {
 	pick := func(r *rand.Rand, of ...string) string { return of[r.IntN(len(of))] }
-	for seed := range uint64(2000) {
+	seeds := uint64(2000)
+	if testing.Short() { // for mutants
+		seeds = 50
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		o := &stowage.VMCatalog{}
 		for i := range 1 + r.IntN(30) {
@@ -98,7 +102,7 @@ func TestChooseAgainstBruteForce(t *testing.T) {
 		}
 		c := Compile(o)
 		for range 50 {
-			n := &Need{NanoCPU: r.Int64N(17e9), MilliMemory: r.Int64N(70<<30) * 1000, Zone: pick(r, "", "", "a", "c", "z")}
+			n := &Need{NanoCPU: r.Int64N(17e9), MilliMemory: r.Int64N(70<<30) * 1000, Zones: strings.Fields(pick(r, "", "", "a", "c", "z", "b z"))}
 			switch r.IntN(6) {
 			case 0:
 				n.GPUs, n.Model = r.Int64N(4), pick(r, "", "tesla")
@@ -187,7 +191,8 @@ func TestUnfit(t *testing.T) {
 		{"too much of both", read(t, "testdata/twelve.yaml"), Need{NanoCPU: 17.5e9, MilliMemory: 129 << 30 * 1000}, "the nearest type, r5.4xlarge, lacks 1500m CPU and 1Gi of memory"},
 		{"too many vCPUs", read(t, "testdata/twelve.yaml"), Need{NanoCPU: 20e9}, "the nearest type, c5.4xlarge, lacks 4 CPU"},
 		{"too many GPUs", gpus, Need{GPUs: 2}, "no type has 2 GPU(s)"},
-		{"another model", gpus, Need{GPUs: 1, Model: "l4", Zone: "b"}, "no type has 1 GPU(s) of the model l4 in zone b"},
+		{"another model", gpus, Need{GPUs: 1, Model: "l4", Zones: []string{"b"}}, "no type has 1 GPU(s) of the model l4 in zone b"},
+		{"too many GPUs in two zones", gpus, Need{GPUs: 2, Zones: []string{"b", "c"}}, "no type has 2 GPU(s) in the zones b, c"},
 		{"a GPU type that is too small", gpus, Need{NanoCPU: 9e9, GPUs: 1}, "the nearest type, gpu, lacks 1 CPU"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -20,11 +20,17 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 const failAfter = 5 * time.Minute
 
+// place is the key of a type in a namespace, or in "namespace@zone".
+func place(namespace, name string) Key {
+	namespace, zone, _ := strings.Cut(namespace, "@")
+	return Key{Type: name, Namespace: namespace, Zone: zone}
+}
+
 // waiting returns pods of a namespace that have waited for a while for a VM of a type.
 func waiting(n int, namespace, name string, now time.Time, waits time.Duration) []Pod {
 	pods := make([]Pod, n)
 	for i := range pods {
-		pods[i] = Pod{Namespace: namespace, Type: name, Began: now.Add(-waits)}
+		pods[i] = Pod{Key: place(namespace, name), Began: now.Add(-waits)}
 	}
 	return pods
 }
@@ -51,16 +57,19 @@ func nextAfter(fail time.Duration, v View, closures []Closure) []Closure {
 func keys(closures []Closure) string {
 	var out []string
 	for _, c := range closures {
-		out = append(out, fmt.Sprintf("%s/%s/%s", c.Namespace, c.Type, c.Phase))
+		in := c.Namespace
+		if c.Zone != "" {
+			in += "@" + c.Zone
+		}
+		out = append(out, fmt.Sprintf("%s/%s/%s", in, c.Type, c.Phase))
 	}
 	return strings.Join(out, " ")
 }
 
 func TestWhatCloses(t *testing.T) {
 	made := func(namespace string, ago time.Duration) Pod {
-		return Pod{Namespace: namespace, Type: "a", Began: start.Add(-time.Hour), Made: start.Add(-ago)}
+		return Pod{Key: place(namespace, "a"), Began: start.Add(-time.Hour), Made: start.Add(-ago)}
 	}
-	three := append(append(waiting(1, "x", "a", start, failAfter), waiting(1, "y", "a", start, failAfter)...), waiting(1, "z", "a", start, failAfter)...)
 	for _, tc := range []struct {
 		name string
 		pods []Pod
@@ -74,10 +83,13 @@ func TestWhatCloses(t *testing.T) {
 		{"a VM was made for somebody else, as it seems", append(waiting(5, "ns", "a", start, failAfter), made("other", time.Minute)), "ns/a/Closed"},
 		{"the last VM was made long ago", append(waiting(5, "ns", "a", start, failAfter), made("ns", failAfter)), "ns/a/Closed"},
 		{"a VM of another type was made", append(waiting(1, "ns", "b", start, failAfter), made("ns", time.Minute)), "ns/b/Closed"},
+		{"a VM was made just within failAfter", append(waiting(5, "ns", "a", start, failAfter), made("ns", failAfter-time.Second)), ""},
 		{"two namespaces", append(waiting(1, "x", "a", start, failAfter), waiting(1, "y", "a", start, failAfter)...), "x/a/Closed y/a/Closed"},
-		{"three namespaces", three, "/a/Closed"},
-		{"three namespaces, and two others with VMs", append(slices.Clone(three), made("p", time.Minute), made("q", time.Minute)), "/a/Closed"},
-		{"three namespaces, and three others with VMs", append(slices.Clone(three), made("p", time.Minute), made("q", time.Minute), made("r", time.Minute)), "x/a/Closed y/a/Closed z/a/Closed"},
+		{"two of three that wait", append(waiting(2, "ns", "a", start, failAfter), waiting(1, "ns", "a", start, time.Minute)...), ""},
+		{"one zone, and a VM of another", append(waiting(3, "ns@x", "a", start, failAfter), made("ns@y", time.Minute)), "ns@x/a/Closed"},
+		{"one zone, and pods that have just come to another", append(waiting(1, "ns@x", "a", start, failAfter), waiting(5, "ns@y", "a", start, time.Minute)...), "ns@x/a/Closed"},
+		{"two zones", append(waiting(1, "ns@x", "a", start, failAfter), waiting(1, "ns@y", "a", start, failAfter)...), "ns@x/a/Closed ns@y/a/Closed"},
+		{"a zone, and nodes without one that have VMs", append(waiting(1, "ns@x", "a", start, failAfter), made("ns", time.Minute)), "ns@x/a/Closed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			v := View{Now: start, Pods: tc.pods}
@@ -96,7 +108,7 @@ func TestPhases(t *testing.T) {
 	timing := tries.Default()
 	now := start
 	look := func(closures []Closure, pods ...Pod) []Closure {
-		works := Pod{Namespace: "ns", Type: "works", Began: now.Add(-time.Hour), Made: now}
+		works := Pod{Key: place("ns", "works"), Began: now.Add(-time.Hour), Made: now}
 		return next(View{Now: now, Pods: append(pods, works)}, closures)
 	}
 	closures := look(nil, waiting(1, "ns", "a", now, failAfter)...)
@@ -129,10 +141,13 @@ func TestPhases(t *testing.T) {
 		}
 	}
 	// A VM opens the type at once, if it is of the same namespace.
-	if got := look(closures, Pod{Namespace: "other", Type: "a", Began: now, Made: now.Add(time.Second)}); keys(got) != "ns/a/Closed" {
+	if got := look(closures, Pod{Key: place("other", "a"), Began: now, Made: now.Add(time.Second)}); keys(got) != "ns/a/Closed" {
 		t.Errorf("after a VM was made for another namespace, closed are %v", got)
 	}
-	if got := look(closures, Pod{Namespace: "ns", Type: "a", Began: now, Made: now.Add(time.Second)}); len(got) != 0 {
+	if got := look(closures, Pod{Key: place("ns@zone", "a"), Began: now, Made: now.Add(time.Second)}); keys(got) != "ns/a/Closed" {
+		t.Errorf("after a VM was made in another zone, closed are %v", got)
+	}
+	if got := look(closures, Pod{Key: place("ns", "a"), Began: now, Made: now.Add(time.Second)}); len(got) != 0 {
 		t.Errorf("after a VM was made, closed are %v", got)
 	}
 	// So does a time in which nobody tries it.
@@ -147,10 +162,10 @@ func TestPhases(t *testing.T) {
 // A VM that was made just before a try began opens the type, whether it is seen in time or later.
 func TestVMMadeBeforeATry(t *testing.T) {
 	timing := tries.Default()
-	works := Pod{Namespace: "ns", Type: "works", Began: start, Made: start.Add(time.Second)}
+	works := Pod{Key: place("ns", "works"), Began: start, Made: start.Add(time.Second)}
 	closures := next(View{Now: start, Pods: waiting(1, "ns", "a", start, failAfter)}, nil)
 	due := start.Add(timing.First)
-	made := Pod{Namespace: "ns", Type: "a", Began: start, Made: due.Add(-time.Second)}
+	made := Pod{Key: place("ns", "a"), Began: start, Made: due.Add(-time.Second)}
 	if got := next(View{Now: due, Pods: []Pod{works, made}}, closures); len(got) != 0 {
 		t.Errorf("seen in time, closed are %v", keys(got))
 	}
@@ -167,32 +182,33 @@ func TestVMMadeBeforeATry(t *testing.T) {
 	}
 }
 
-// What is closed for all opens, or is closed again, by what most namespaces find that try it. One namespace can do neither beside others.
-func TestTriesForAll(t *testing.T) {
-	began := start.Add(time.Second)
-	good := func(namespace string) Pod {
-		return Pod{Namespace: namespace, Type: "a", Began: began, Made: began.Add(time.Minute)}
+// A try begins once the namespace got VMs of other types in the zone, as its pods do that were moved. Where none are made, the try begins after a long
+// time.
+func TestWhenATryBegins(t *testing.T) {
+	timing := tries.Default()
+	due := start.Add(timing.First)
+	made := func(namespace, name string, at time.Time) Pod {
+		return Pod{Key: place(namespace, name), Began: start, Made: at}
 	}
-	bad := func(namespace string) Pod { return Pod{Namespace: namespace, Type: "a", Began: began} }
-	for _, tc := range []struct {
-		name        string
-		pods        []Pod
-		soon, later string
+	for name, tc := range map[string]struct {
+		pods []Pod
+		now  time.Time
+		want string
 	}{
-		{"nobody tries", nil, "/a/Trying", "/a/Trying"},
-		{"one has a VM", []Pod{good("x")}, "/a/Trying", ""},
-		{"one has a VM, and two wait", []Pod{good("hostile"), bad("x"), bad("y")}, "/a/Trying", "/a/Closed"},
-		{"one waits, and two have VMs", []Pod{bad("hostile"), good("x"), good("y")}, "/a/Trying", "hostile/a/Closed"},
-		{"three have VMs", []Pod{good("x"), good("y"), good("z")}, "", ""},
-		{"one waits", []Pod{bad("x")}, "/a/Trying", "/a/Closed"},
+		"no VM":                                 {nil, due, "Closed"},
+		"another type":                          {[]Pod{made("ns@x", "b", due)}, due, "Trying"},
+		"another type, before the wait is over": {[]Pod{made("ns@x", "b", due)}, due.Add(-time.Second), "Closed"},
+		"another type in another zone":          {[]Pod{made("ns@y", "b", due)}, due, "Closed"},
+		"the same type in another zone":         {[]Pod{made("ns@y", "a", due)}, due, "Closed"},
+		"another type, before it was closed":    {[]Pod{made("ns@x", "b", start)}, due, "Closed"},
+		"another namespace":                     {[]Pod{made("other@x", "b", due)}, due, "Closed"},
+		"no VM for long":                        {nil, due.Add(timing.Last), "Trying"},
+		"no VM for almost as long":              {nil, due.Add(timing.Last - time.Second), "Closed"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			trying := []Closure{{Key: Key{Type: "a"}, Phase: Trying, Since: start, Waited: start}}
-			if got := keys(next(View{Now: began.Add(2 * time.Minute), Pods: tc.pods}, trying)); got != tc.soon {
-				t.Errorf("soon, closed are %q, want %q", got, tc.soon)
-			}
-			if got := keys(next(View{Now: began.Add(failAfter), Pods: tc.pods}, trying)); got != tc.later {
-				t.Errorf("later, closed are %q, want %q", got, tc.later)
+		t.Run(name, func(t *testing.T) {
+			was := Closure{Key: place("ns@x", "a"), Phase: Closed, Since: start, Next: due, Waited: start}
+			if got := keys(next(View{Now: tc.now, Pods: tc.pods}, []Closure{was})); got != "ns@x/a/"+tc.want {
+				t.Errorf("it is %s, want %s", got, tc.want)
 			}
 		})
 	}
@@ -201,7 +217,7 @@ func TestTriesForAll(t *testing.T) {
 // A type that the catalog does not have is not closed, and not any more.
 func TestOtherTypesAreNotClosed(t *testing.T) {
 	o := &stowage.VMCatalog{Spec: stowage.VMCatalogSpec{FailAfter: failAfter.String(), Types: []stowage.VMType{{Name: "a", VCPUs: 1, Memory: resource.MustParse("1Gi")}}}}
-	was := Closure{Key: Key{Type: "gone"}, Phase: Closed, Since: start, Next: start.Add(time.Hour), Waited: start}
+	was := Closure{Key: place("ns", "gone"), Phase: Closed, Since: start, Next: start.Add(time.Hour), Waited: start}
 	o.Status.Closed = []stowage.ClosedVMType{was.Status()}
 	pods := waiting(5, "ns", strings.Repeat("x", 100_000), start, failAfter)
 	if got := Compile(o).Next(View{Now: start, Pods: append(pods, waiting(1, "ns", "a", start, failAfter)...)}, tries.Default()); keys(got) != "ns/a/Closed" {
@@ -209,33 +225,183 @@ func TestOtherTypesAreNotClosed(t *testing.T) {
 	}
 }
 
-// A tenant closes so many types for its own namespace, and no more; and takes no place from others.
+// A tenant closes so many types for its own namespace, and no more; and takes no place from others. What is closed stays so, and what would be
+// closed beyond that is not.
 func TestClosuresAreBounded(t *testing.T) {
 	var pods []Pod
 	for i := range 100 {
-		pods = append(pods, waiting(1, "hostile", fmt.Sprintf("t%03d", i), start, failAfter)...)
+		pods = append(pods, waiting(1, fmt.Sprintf("hostile@%d", i%3), fmt.Sprintf("t%03d", 100-i), start, failAfter)...)
 	}
-	closures := next(View{Now: start, Pods: pods}, nil)
-	if len(closures) != mostOfNamespace {
-		t.Fatalf("one namespace closes %d types", len(closures))
-	}
+	closures := next(View{Now: start, Pods: pods[:2]}, nil)
 	now := start.Add(time.Second)
 	pods = append(pods, waiting(1, "victim", "b", now, failAfter)...)
 	later := next(View{Now: now, Pods: pods}, closures)
-	if len(later) != mostOfNamespace+1 {
-		t.Errorf("beside it, %d types are closed", len(later))
+	of := map[string]int{}
+	for _, c := range later {
+		of[c.Namespace]++
+	}
+	if of["hostile"] != mostOfNamespace || of["victim"] != 1 {
+		t.Errorf("types are closed for %v", of)
+	}
+	if !strings.Contains(keys(later), "hostile@0/t100/Closed") || !strings.Contains(keys(later), "hostile@1/t099/Closed") {
+		t.Errorf("what was closed first is not closed any more: %s", keys(later))
 	}
 	pods = nil
 	for i := range 2 * mostClosures {
-		pods = append(pods, waiting(1, fmt.Sprintf("ns%d", i), fmt.Sprintf("t%d", i), now, failAfter)...)
+		pods = append(pods, waiting(1, fmt.Sprintf("ns%d", i), fmt.Sprintf("t%d", 2*mostClosures-i), now, failAfter)...)
 	}
-	if got := len(next(View{Now: now, Pods: pods}, nil)); got != mostClosures {
-		t.Errorf("many namespaces close %d types", got)
+	first := next(View{Now: start, Pods: waiting(1, "zzz", "z", start, failAfter)}, nil)
+	got := next(View{Now: now, Pods: pods}, first)
+	if len(got) != mostClosures || !strings.Contains(keys(got), "zzz/z/Closed") {
+		t.Errorf("many namespaces close %d types; what was closed first is still closed: %t", len(got), strings.Contains(keys(got), "zzz/z/Closed"))
+	}
+	if !slices.IsSortedFunc(got, byKey) {
+		t.Error("what is closed is not sorted")
+	}
+}
+
+// An earlier version closed types for all namespaces. Such a closure is ignored, and the next status does not have it.
+func TestClosuresOfEarlierVersions(t *testing.T) {
+	o := &stowage.VMCatalog{Spec: stowage.VMCatalogSpec{FailAfter: failAfter.String(), Types: []stowage.VMType{{Name: "a", VCPUs: 1, Memory: resource.MustParse("1Gi")}}}}
+	o.Status.Closed = []stowage.ClosedVMType{{Type: "a", Phase: stowage.VMTypeClosed, Since: metav1.NewTime(start), Why: "pods of 3 namespaces have waited"}}
+	c := Compile(o)
+	if choice := c.Choose(&Need{NanoCPU: 1}, "ns", nil); len(choice.Closed) != 0 || len(c.Closures()) != 0 || len(c.Next(View{Now: start}, tries.Default())) != 0 {
+		t.Errorf("closed are %v", c.Closures())
+	}
+}
+
+// closing returns a catalog of types of one size, the cheapest first, of which some are closed since a minute after the start.
+func closing(names string, closures ...Closure) *Catalog {
+	o := &stowage.VMCatalog{Spec: stowage.VMCatalogSpec{FailAfter: failAfter.String()}}
+	for i, name := range strings.Fields(names) {
+		o.Spec.Types = append(o.Spec.Types, stowage.VMType{Name: name, VCPUs: 1, Memory: resource.MustParse("1Gi"), PricePerHour: fmt.Sprint(i + 1)})
+	}
+	for _, c := range closures {
+		c.Since = start.Add(time.Minute)
+		o.Status.Closed = append(o.Status.Closed, c.Status())
+	}
+	return Compile(o)
+}
+
+func is(phase Phase, namespace, name string) Closure {
+	return Closure{Key: place(namespace, name), Phase: phase}
+}
+
+// A pod gets a type that is closed in no zone in which the pod may run.
+func TestChooseByZone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		closures []Closure
+		zones    string
+		tries    string // the zones whose tries a pod may take
+		want     string
+		closed   bool // for a pod that has type a already
+		all      bool
+	}{
+		"nothing is closed":                             {nil, "", "", "a", false, false},
+		"one zone, and the pod may run everywhere":      {[]Closure{is(Closed, "ns@x", "a")}, "", "", "b", true, false},
+		"one zone, and the pod runs there":              {[]Closure{is(Closed, "ns@x", "a")}, "x", "", "b", true, false},
+		"one zone, and the pod may run there":           {[]Closure{is(Closed, "ns@x", "a")}, "x y", "", "b", true, false},
+		"one zone, and the pod runs in another":         {[]Closure{is(Closed, "ns@x", "a")}, "y", "", "a", false, false},
+		"one zone, and the pod runs in two others":      {[]Closure{is(Closed, "ns@x", "a")}, "y z", "", "a", false, false},
+		"nodes without zones":                           {[]Closure{is(Closed, "ns", "a")}, "", "", "b", true, false},
+		"nodes without zones, and the pod needs a zone": {[]Closure{is(Closed, "ns", "a")}, "x", "", "a", false, false},
+		"another namespace":                             {[]Closure{is(Closed, "other@x", "a")}, "", "", "a", false, false},
+		"a try":                                         {[]Closure{is(Trying, "ns@x", "a")}, "", "x", "a", false, false},
+		"a try that another pod has":                    {[]Closure{is(Trying, "ns@x", "a")}, "", "", "b", false, false},
+		"a try, and closed in another zone":             {[]Closure{is(Trying, "ns@x", "a"), is(Closed, "ns@y", "a")}, "", "x", "b", true, false},
+		"a try, and closed where the pod cannot run":    {[]Closure{is(Trying, "ns@x", "a"), is(Closed, "ns@y", "a")}, "x", "x", "a", false, false},
+		"tries in two zones, one of them taken":         {[]Closure{is(Trying, "ns@x", "a"), is(Trying, "ns@y", "a")}, "", "y", "a", false, false},
+		"all are closed":                                {[]Closure{is(Closed, "ns@x", "a"), is(Closed, "ns@x", "b")}, "", "", "a", true, true},
+		"all are closed, the dear one in fewer zones":   {[]Closure{is(Closed, "ns@x", "a"), is(Closed, "ns@y", "a"), is(Closed, "ns@x", "b")}, "", "", "b", true, true},
+		"all are closed, and one is tried":              {[]Closure{is(Closed, "ns@x", "a"), is(Trying, "ns@x", "b")}, "", "x", "b", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := closing("a b", tc.closures...)
+			n := &Need{NanoCPU: 1e9, Zones: strings.Fields(tc.zones)}
+			choice := c.Choose(n, "ns", func(try Try) bool {
+				return try.Type == "a" && try.Namespace == "ns" && tc.tries == try.Zone && try.Since.Equal(start.Add(time.Minute)) || try.Type == "b"
+			})
+			if choice.Type.Name != tc.want || choice.AllClosed != tc.all {
+				t.Errorf("the pod gets type %s, all closed: %t", choice.Type.Name, choice.AllClosed)
+			}
+			if got := c.IsClosed(n, "a", "ns"); got != tc.closed {
+				t.Errorf("type a is closed for it: %t", got)
+			}
+		})
+	}
+}
+
+// A pod is moved if it has waited for too long in a zone where its type is closed, and its successor gets another type in whatever zone it lands.
+func TestMoves(t *testing.T) {
+	later := start.Add(time.Minute)
+	for name, tc := range map[string]struct {
+		closures []Closure
+		zones    string
+		began    time.Time
+		made     bool
+		waits    time.Duration
+		want     bool
+	}{
+		"its zone is closed":                                {[]Closure{is(Closed, "ns@x", "a")}, "", start, false, failAfter, true},
+		"it has not waited long enough":                     {[]Closure{is(Closed, "ns@x", "a")}, "", start, false, failAfter - time.Second, false},
+		"it has its VM":                                     {[]Closure{is(Closed, "ns@x", "a")}, "", start, true, failAfter, false},
+		"another zone is closed":                            {[]Closure{is(Closed, "ns@y", "a")}, "", start, false, failAfter, false},
+		"nodes without zones are closed":                    {[]Closure{is(Closed, "ns", "a")}, "", start, false, failAfter, false},
+		"another namespace is closed":                       {[]Closure{is(Closed, "other@x", "a")}, "", start, false, failAfter, false},
+		"another type is closed":                            {[]Closure{is(Closed, "ns@x", "b")}, "", start, false, failAfter, false},
+		"its zone and another one are closed":               {[]Closure{is(Closed, "ns@y", "a"), is(Closed, "ns@x", "a")}, "", start, false, failAfter, true},
+		"it may run in its zone alone":                      {[]Closure{is(Closed, "ns@x", "a")}, "x", start, false, failAfter, true},
+		"its successor would get the type again":            {[]Closure{is(Closed, "ns@x", "a")}, "y", start, false, failAfter, false},
+		"no other type":                                     {[]Closure{is(Closed, "ns@x", "a"), is(Closed, "ns@x", "b")}, "", start, false, failAfter, false},
+		"no other type in another zone":                     {[]Closure{is(Closed, "ns@x", "a"), is(Closed, "ns@y", "b")}, "", start, false, failAfter, false},
+		"another type, which is closed where it cannot run": {[]Closure{is(Closed, "ns@x", "a"), is(Closed, "ns@y", "b")}, "x", start, false, failAfter, true},
+		"it waited before the try":                          {[]Closure{is(Trying, "ns@x", "a")}, "", start, false, failAfter, true},
+		"it got its node when the try began":                {[]Closure{is(Trying, "ns@x", "a")}, "", later, false, failAfter, true},
+		"it is the one that tries":                          {[]Closure{is(Trying, "ns@x", "a")}, "", later.Add(time.Second), false, failAfter, false},
+		"it came after the type was closed":                 {[]Closure{is(Closed, "ns@x", "a")}, "", later.Add(time.Second), false, failAfter, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &Pod{Key: place("ns@x", "a"), Began: tc.began}
+			if tc.made {
+				p.Made = tc.began.Add(time.Second)
+			}
+			c := closing("a b", tc.closures...)
+			n := &Need{NanoCPU: 1e9, Zones: strings.Fields(tc.zones)}
+			if got := c.Moves(p, n, tc.began.Add(tc.waits)); got != tc.want {
+				t.Errorf("it moves: %t", got)
+			}
+			c.FailAfter = 0
+			if c.Moves(p, n, tc.began.Add(tc.waits)) {
+				t.Error("it moves with failAfter 0")
+			}
+		})
+	}
+	if c := closing("a", is(Closed, "ns@x", "a")); c.Moves(&Pod{Key: place("ns@x", "a"), Began: start}, &Need{NanoCPU: 5e9}, start.Add(failAfter)) {
+		t.Error("a pod that no type fits moves")
+	}
+}
+
+func TestTextOfAClosure(t *testing.T) {
+	c := Closure{Key: place("ns@x", "a"), Phase: Closed, Next: start, Why: "because"}
+	for want, change := range map[string]func(){
+		"closed in zone x, and not tried again before 03:04:05 UTC: because": func() {},
+		"tried again by the next pod in zone x: because":                     func() { c.Phase = Trying },
+		"tried again by the next pod: because":                               func() { c.Phase, c.Zone = Trying, "" },
+		"closed, and not tried again before 03:04:05 UTC: because":           func() { c.Zone = "" },
+	} {
+		c.Phase, c.Zone = Closed, "x"
+		if change(); c.Text() != want {
+			t.Errorf("got %q, want %q", c.Text(), want)
+		}
+	}
+	o := closing("a b", is(Trying, "ns@x", "a"), is(Trying, "ns@y", "a"), is(Trying, "ns@z", "a")).Offer(&Need{NanoCPU: 1, Zones: []string{"x", "y"}}, "ns", "", false)
+	if want := "tried again by the next pod in zone x: ; tried again by the next pod in zone y: "; o.Fits[0].Closed != want || o.Fits[1].Closed != "" {
+		t.Errorf("the offer says %q and %q", o.Fits[0].Closed, o.Fits[1].Closed)
 	}
 }
 
 func TestStatusKeepsClosures(t *testing.T) {
-	c := Closure{Key: Key{"a", "ns"}, Phase: Closed, Since: start, Tries: 3, Next: start.Add(time.Minute), Waited: start, Why: "because"}
+	c := Closure{Key: Key{"a", "ns", "zone"}, Phase: Closed, Since: start, Tries: 3, Next: start.Add(time.Minute), Waited: start, Why: "because"}
 	o := &stowage.VMCatalog{Status: stowage.VMCatalogStatus{Closed: []stowage.ClosedVMType{c.Status()}}}
 	got := Compile(o).Closures()
 	for i := range got {
@@ -246,14 +412,15 @@ func TestStatusKeepsClosures(t *testing.T) {
 	}
 }
 
-// simulated is a cluster in which some types have no VMs at times, and pods of some namespaces wait for reasons of their own.
+// simulated is a cluster in which some types have no VMs in some zones at times, and pods of some namespaces wait for reasons of their own.
 type simulated struct {
 	t      *testing.T
 	random *rand.Rand
 	now    time.Time
 	object *stowage.VMCatalog
 	pods   []*simulatedPod
-	out    map[string]bool // types whose VMs cannot be made
+	zones  []string
+	out    map[Key]bool // types whose VMs cannot be made, by zone
 	taken  map[Try]time.Time
 	moves  int
 	closed map[Key]bool // ever
@@ -282,7 +449,11 @@ func (s *simulated) create(namespace string, need Need, broken bool, moved int) 
 	if choice.Type == nil {
 		s.t.Fatalf("no type fits %+v", need)
 	}
-	s.pods = append(s.pods, &simulatedPod{Pod: Pod{Namespace: namespace, Type: choice.Type.Name, Began: s.now}, need: need, broken: broken, moved: moved})
+	zone := s.zones[s.random.IntN(len(s.zones))] // the scheduler knows no types
+	if len(need.Zones) > 0 {
+		zone = need.Zones[s.random.IntN(len(need.Zones))]
+	}
+	s.pods = append(s.pods, &simulatedPod{Pod: Pod{Key: Key{choice.Type.Name, namespace, zone}, Began: s.now}, need: need, broken: broken, moved: moved})
 }
 
 // step lets time pass: VMs are made, and the leader looks.
@@ -290,14 +461,14 @@ func (s *simulated) step(d time.Duration) {
 	s.now = s.now.Add(d)
 	v := View{Now: s.now}
 	for _, p := range s.pods {
-		if p.Made.IsZero() && !p.broken && !s.out[p.Type] && p.waits(s.now) >= takes {
+		if p.Made.IsZero() && !p.broken && !s.out[Key{Type: p.Type, Zone: p.Zone}] && p.waits(s.now) >= takes {
 			p.Made = s.now
 		}
 		v.Pods = append(v.Pods, p.Pod)
 	}
 	if s.fakes {
 		for i := range s.object.Spec.Types {
-			v.Pods = append(v.Pods, Pod{Namespace: "fakes", Type: s.object.Spec.Types[i].Name, Began: s.now.Add(-time.Hour), Made: s.now})
+			v.Pods = append(v.Pods, Pod{Key: place("fakes", s.object.Spec.Types[i].Name), Began: s.now.Add(-time.Hour), Made: s.now})
 		}
 	}
 	next := Compile(s.object).Next(v, tries.Default())
@@ -326,10 +497,11 @@ func (s *simulated) step(d time.Duration) {
 	}
 }
 
-// Whatever types have no VMs: pods that wait get the cheapest type that can be made, within a time that grows with the types before it. A tenant
-// whose pods never get a VM closes nothing for others. In the end, new pods have the cheapest type again.
+// Whatever types have no VMs in whatever zones: all pods get a VM, within a time that grows with the types that have none. A pod of one zone gets the
+// cheapest type of that zone, and one that may run everywhere a type that costs no more than the cheapest that all zones have. A tenant whose pods
+// never get a VM closes nothing for others. In the end, new pods have the cheapest type again.
 func TestSimulation(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			o := &stowage.VMCatalog{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: stowage.VMCatalogSpec{FailAfter: failAfter.String()}}
@@ -337,39 +509,51 @@ func TestSimulation(t *testing.T) {
 			for i := range kinds {
 				o.Spec.Types = append(o.Spec.Types, stowage.VMType{Name: fmt.Sprintf("t%d", i), VCPUs: 4, Memory: resource.MustParse("8Gi"), PricePerHour: fmt.Sprintf("0.%d", i+1)})
 			}
-			s := &simulated{t: t, random: r, now: start, object: o, out: map[string]bool{}, taken: map[Try]time.Time{}, closed: map[Key]bool{}, fakes: r.IntN(3) == 0}
-			namespaces := 1 + r.IntN(5)
-			out := r.IntN(kinds) // so many of the cheapest have none
-			for i := range out {
-				s.out[fmt.Sprintf("t%d", i)] = true
+			s := &simulated{t: t, random: r, now: start, object: o, out: map[Key]bool{}, taken: map[Try]time.Time{}, closed: map[Key]bool{}, fakes: r.IntN(3) == 0}
+			s.zones = [][]string{{""}, {"x", "y"}, {"x", "y", "z"}}[r.IntN(3)]
+			out, most := map[string]int{}, 0 // so many of the cheapest have no VMs, by zone
+			for _, zone := range s.zones {
+				out[zone] = r.IntN(kinds)
+				most = max(most, out[zone])
+				for i := range out[zone] {
+					s.out[Key{Type: fmt.Sprintf("t%d", i), Zone: zone}] = true
+				}
 			}
-			hostile := r.IntN(2) == 0
-			for n := range namespaces {
+			need := func() Need {
+				n := Need{NanoCPU: 1e9}
+				if zone := s.zones[r.IntN(len(s.zones))]; zone != "" && r.IntN(3) == 0 {
+					n.Zones = []string{zone}
+				}
+				return n
+			}
+			for n := range 1 + r.IntN(5) {
 				for range 1 + r.IntN(10) {
-					s.create(fmt.Sprintf("ns%d", n), Need{NanoCPU: 1e9}, false, 0)
+					s.create(fmt.Sprintf("ns%d", n), need(), false, 0)
 				}
 			}
-			if hostile {
+			if r.IntN(2) == 0 {
 				for range 1 + r.IntN(5) {
-					s.create("hostile", Need{NanoCPU: 1e9}, true, 0)
+					s.create("hostile", need(), true, 0)
 				}
 			}
-			// 1. All pods run, on the cheapest type that can be made.
-			deadline := s.now.Add(time.Duration(out+1)*(failAfter+time.Minute) + takes)
+			// 1. All pods run.
+			deadline := s.now.Add(time.Duration(most+1)*(failAfter+time.Minute) + takes)
 			for s.now.Before(deadline) {
 				s.step(10 * time.Second)
 			}
 			for _, p := range s.pods {
-				if p.broken {
-					continue
+				least, dearest := fmt.Sprintf("t%d", out[p.Zone]), fmt.Sprintf("t%d", most)
+				if len(p.need.Zones) > 0 {
+					dearest = least
 				}
-				if p.Made.IsZero() || p.Type != fmt.Sprintf("t%d", out) {
-					t.Errorf("a pod of %s has type %s, made %t, after %s; the cheapest with VMs is t%d; closed are %v", p.Namespace, p.Type, !p.Made.IsZero(), s.now.Sub(start), out, o.Status.Closed)
+				if !p.broken && (p.Made.IsZero() || p.Type < least || p.Type > dearest) {
+					t.Errorf("a pod of %s in zone %q, of %v, has type %s, made %t, after %s; want one from %s to %s",
+						p.Namespace, p.Zone, p.need.Zones, p.Type, !p.Made.IsZero(), s.now.Sub(start), least, dearest)
 				}
 			}
 			for key := range s.closed {
-				if !s.out[key.Type] && key.Namespace != "hostile" {
-					t.Errorf("type %s, which has VMs, was closed for %q", key.Type, key.Namespace)
+				if !s.out[Key{Type: key.Type, Zone: key.Zone}] && key.Namespace != "hostile" {
+					t.Errorf("type %s, which has VMs in zone %q, was closed there for %q", key.Type, key.Zone, key.Namespace)
 				}
 			}
 			// 2. There are VMs again: with a pod now and then, new ones have the cheapest type before long.
@@ -381,10 +565,10 @@ func TestSimulation(t *testing.T) {
 			if last := s.pods[len(s.pods)-1]; last.Type != "t0" {
 				t.Errorf("in the end, a new pod has type %s; closed are %v", last.Type, o.Status.Closed)
 			}
-			// 3. A pod that never gets its VM is not moved all the time.
+			// 3. No pod is moved all the time, even if it never gets its VM.
 			for _, p := range s.pods {
-				if hours := s.now.Sub(start).Hours(); p.broken && float64(p.moved) > 12*hours {
-					t.Errorf("a pod that never gets its VM was moved %d times in %.1f hours", p.moved, hours)
+				if hours := s.now.Sub(start).Hours(); float64(p.moved) > 12*hours {
+					t.Errorf("a pod that never gets its VM: %t, was moved %d times in %.1f hours", p.broken, p.moved, hours)
 				}
 			}
 		})

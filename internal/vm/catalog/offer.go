@@ -53,20 +53,22 @@ func (c *Catalog) Offer(n *Need, namespace, name string, own bool) *Offer {
 	o.More = max(0, len(fitting)-mostOffered)
 	for _, t := range fitting[:len(fitting)-o.More] {
 		offered := OfferedType{Type: t.Name, Size: t.size(), PricePerHour: t.Price}
-		if closure := c.closure(t.Name, namespace); closure != nil {
-			offered.Closed = closure.Text()
+		var closed []string
+		for _, closure := range c.closures(n, t.Name, namespace) {
+			closed = append(closed, closure.Text())
 		}
+		offered.Closed = strings.Join(closed, "; ")
 		o.Fits = append(o.Fits, offered)
 	}
 	return o
 }
 
-// Text says why a type is closed, and until when.
+// Text says where and why a type is closed, and until when.
 func (c *Closure) Text() string {
 	if c.Phase == Trying {
-		return "tried again by the next pod: " + c.Why
+		return "tried again by the next pod" + c.In() + ": " + c.Why
 	}
-	return fmt.Sprintf("closed, and not tried again before %s: %s", c.Next.UTC().Format("15:04:05 MST"), c.Why)
+	return fmt.Sprintf("closed%s, and not tried again before %s: %s", c.In(), c.Next.UTC().Format("15:04:05 MST"), c.Why)
 }
 
 // text is what a pod asks for.

@@ -2,6 +2,7 @@ package peerpod
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,8 +19,8 @@ type Chooser interface {
 	Choose(need *catalog.Need) (t *catalog.Type, warnings []string)
 	// Type returns the type of a name, or nil.
 	Type(name string) *catalog.Type
-	// Closed reports whether no new pod gets a type.
-	Closed(name string) bool
+	// Closed reports whether no new pod that asks for the same gets a type.
+	Closed(name string, need *catalog.Need) bool
 	// Check returns what the user of a pod should be warned of that has a type of somebody else's choice.
 	Check(name string, need *catalog.Need) (warnings []string)
 }
@@ -29,7 +30,7 @@ type noCatalog struct{}
 
 func (noCatalog) Choose(*catalog.Need) (*catalog.Type, []string) { return nil, nil }
 func (noCatalog) Type(string) *catalog.Type                      { return nil }
-func (noCatalog) Closed(string) bool                             { return false }
+func (noCatalog) Closed(string, *catalog.Need) bool              { return false }
 func (noCatalog) Check(string, *catalog.Need) []string           { return nil }
 
 // chooseType writes the type of VM into out, where nobody else wrote one. It returns the type that the pod has now, or nil if the catalog does not
@@ -49,7 +50,7 @@ func chooseType(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, 
 	switch {
 	case machine != "" && machine != was.Machine: // another client's
 		return choose.Type(machine), choose.Check(machine, asks)
-	case machine != "" && was.Asks == asked && !choose.Closed(machine):
+	case machine != "" && was.Asks == asked && !choose.Closed(machine, asks):
 		now.Machine, now.Model, now.Asks = was.Machine, was.Model, was.Asks
 		return choose.Type(machine), nil
 	}
@@ -72,7 +73,7 @@ func chooseType(out, pod *podpatch.Pod, now, wrote *record, asks *catalog.Need, 
 // need is what a pod of a total asks for. The size of a VM that another client wrote into annotations counts in place of the total: it is of the
 // whole VM.
 func (a amounts) need(pod *podpatch.Pod, kept []string) *catalog.Need {
-	n := &catalog.Need{NanoCPU: int64(a.nanoCPU), MilliMemory: int64(a.memory), GPUs: int64(a.gpus), Zone: zoneOf(pod)}
+	n := &catalog.Need{NanoCPU: int64(a.nanoCPU), MilliMemory: int64(a.memory), GPUs: int64(a.gpus), Zones: zonesOf(pod)}
 	for _, key := range kept {
 		if key == stowage.DefaultVCPUsAnnotation {
 			if v, ok := parseVCPUs(pod.Metadata.Annotations[key]); ok {
@@ -94,28 +95,41 @@ func (a amounts) need(pod *podpatch.Pod, kept []string) *catalog.Need {
 	return n
 }
 
-// zoneOf returns the only zone in which a pod can run, as far as the pod itself says, or "".
-func zoneOf(pod *podpatch.Pod) string {
+// mostZones is how many zones of a pod count. A pod that names more may run everywhere.
+const mostZones = 16
+
+// zonesOf returns the zones in which a pod can run, sorted, as far as the pod itself names them; none if it can run everywhere. What a pod
+// excludes, and where its volumes are, is not read.
+func zonesOf(pod *podpatch.Pod) (zones []string) {
 	if zone := pod.Spec.NodeSelector[corev1.LabelTopologyZone]; zone != "" {
-		return zone
+		return []string{zone}
 	}
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil || pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return ""
-	}
-	zone := ""
-	for _, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms { // any of them is enough
-		only := ""
-		for _, e := range term.MatchExpressions {
-			if e.Key == corev1.LabelTopologyZone && e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 {
-				only = e.Values[0]
-			}
+	for _, term := range pod.RequiredTerms() { // any of them is enough
+		of := zonesOfTerm(&term)
+		if len(of) == 0 {
+			return nil
 		}
-		if only == "" || zone != "" && zone != only {
-			return ""
-		}
-		zone = only
+		zones = append(zones, of...)
 	}
-	return zone
+	slices.Sort(zones)
+	if zones = slices.Compact(zones); len(zones) > mostZones {
+		return nil
+	}
+	return zones
+}
+
+// zonesOfTerm returns the zones that a term names, in each expression of it that names any.
+func zonesOfTerm(term *corev1.NodeSelectorTerm) (zones []string) {
+	for _, e := range term.MatchExpressions {
+		switch {
+		case e.Key != corev1.LabelTopologyZone || e.Operator != corev1.NodeSelectorOpIn:
+		case zones == nil:
+			zones = slices.Clone(e.Values)
+		default:
+			zones = slices.DeleteFunc(zones, func(zone string) bool { return !slices.Contains(e.Values, zone) })
+		}
+	}
+	return zones
 }
 
 // sizeOfType is the size of a VM of a type, or of the one that annotations ask for if that is nil. What they do not say is not in it.

@@ -624,5 +624,5 @@ type chooser struct{ only *catalog.Type }
 
 func (c chooser) Choose(*catalog.Need) (*catalog.Type, []string) { return c.only, nil }
 func (c chooser) Type(string) *catalog.Type                      { return c.only }
-func (chooser) Closed(string) bool                               { return false }
+func (chooser) Closed(string, *catalog.Need) bool                { return false }
 func (chooser) Check(string, *catalog.Need) []string             { return nil }

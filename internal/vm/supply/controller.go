@@ -51,7 +51,7 @@ const evictRate = 20
 type Controller struct {
 	Config   peerpod.Config
 	Catalogs *Catalogs
-	// Cached reads VMCatalogs from the watch, and Uncached asks the API server.
+	// Cached reads VMCatalogs and nodes from the watch, and Uncached asks the API server.
 	Cached     client.Reader
 	Uncached   client.Client
 	Clientset  kubernetes.Interface
@@ -67,6 +67,7 @@ type Controller struct {
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch,roleName=stowage-peerpods-controllers
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch,roleName=stowage-peerpods-controllers
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-peerpods-controllers
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get,roleName=stowage-peerpods-controllers
 // +kubebuilder:rbac:groups=stowage.dev,resources=vmcatalogs/status,verbs=patch,roleName=stowage-peerpods-controllers
@@ -121,11 +122,7 @@ func (r *run) look(ctx context.Context, t *leader.Term) {
 			published[at] = published[at].Plus(u)
 		}
 		for _, closure := range c.Closures() {
-			scope := scopeAll
-			if closure.Namespace != "" {
-				scope = scopeNamespaces
-			}
-			closed[closedType{scope, c.Name, closure.Type}]++
+			closed[closedType{c.Name, closure.Type, closure.Zone}]++
 		}
 		settled, err := r.update(ctx, all, c, of[c], counts)
 		r.unsettled = r.unsettled || !settled
@@ -157,12 +154,24 @@ func (r *run) watches(t *leader.Term) bool {
 	return false
 }
 
-// view is what is seen of the pods of a catalog whose types Stowage chose.
-func (r *run) view(c *catalog.Catalog, peers []*Peer) catalog.View {
+// zoneOf returns the zone of a node, "" if the node has none. A node that the watch does not have is not known: it is new, or gone with its pods.
+func (r *run) zoneOf(ctx context.Context, name string) (zone string, known bool) {
+	var node corev1.Node
+	if err := r.Cached.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return "", false
+	}
+	return node.Labels[corev1.LabelTopologyZone], true
+}
+
+// view is what is seen of the pods of a catalog whose types Stowage chose. A pod that ended without a VM shows nothing.
+func (r *run) view(ctx context.Context, c *catalog.Catalog, peers []*Peer) catalog.View {
 	v := catalog.View{Now: r.Time.Now()}
 	for _, p := range peers {
-		if p.shows() && c.Type(p.Type) != nil && (p.Active || !p.Made.IsZero()) {
-			v.Pods = append(v.Pods, p.pod())
+		if !p.shows() || c.Type(p.Type) == nil || !p.Active && p.Made.IsZero() {
+			continue
+		}
+		if zone, known := r.zoneOf(ctx, p.Node); known {
+			v.Pods = append(v.Pods, p.pod(zone))
 		}
 	}
 	return v
@@ -181,7 +190,7 @@ func (r *run) update(ctx context.Context, all []*catalog.Catalog, c *catalog.Cat
 	for _, closure := range c.Closures() {
 		was[closure.Key] = closure
 	}
-	view := r.view(c, peers)
+	view := r.view(ctx, c, peers)
 	after := c.Next(view, r.Timing.Tries)
 	counts.Into(&o.Status)
 	o.Status.ObservedGeneration, o.Status.Closed, o.Status.ClosedTypes = o.Generation, statusOf(after, was), namesOf(after)
@@ -251,35 +260,29 @@ func (r *run) tell(o *stowage.VMCatalog, was map[catalog.Key]catalog.Closure, af
 		if before && known.Phase == c.Phase {
 			continue
 		}
-		r.Log.Info("a type of VMs changed", "catalog", o.Name, "type", c.Type, "namespace", c.Namespace, "phase", string(c.Phase), "why", c.Why)
+		r.Log.Info("a type of VMs changed", "catalog", o.Name, "type", c.Type, "namespace", c.Namespace, "zone", c.Zone, "phase", string(c.Phase), "why", c.Why)
 		switch c.Phase {
 		case catalog.Closed:
-			r.Events.WarnRelated(o, typeOf(o, c), stowage.EventVMTypeClosed, events.Supply, fmt.Sprintf("no VM of type %s can be made%s: %s; new pods get the next cheapest type, and the type is not tried again before %s",
+			r.Events.WarnRelated(o, typeOf(o, c), stowage.EventVMTypeClosed, events.Supply, fmt.Sprintf("no VM of type %s can be made%s: %s; such pods get the next cheapest type, and the type is not tried again before %s",
 				c.Type, forWhom(c), c.Why, c.Next.UTC().Format(time.RFC3339)))
 		case catalog.Trying:
 			r.Events.NormalRelated(o, typeOf(o, c), stowage.EventVMTypeTried, events.Supply, fmt.Sprintf("the next pod tries type %s again%s", c.Type, forWhom(c)))
 		}
 	}
 	for _, c := range was {
-		if slices.ContainsFunc(after, func(is catalog.Closure) bool { return is.Key == catalog.Key{Type: c.Type} }) {
-			continue // it is closed for all now
-		}
-		r.Events.NormalRelated(o, typeOf(o, &c), stowage.EventVMTypeOpen, events.Supply, fmt.Sprintf("new pods get type %s again%s", c.Type, forWhom(&c)))
+		r.Events.NormalRelated(o, typeOf(o, &c), stowage.EventVMTypeOpen, events.Supply, fmt.Sprintf("type %s is open again%s", c.Type, forWhom(&c)))
 	}
 }
 
-// typeOf is the type in its catalog, and the namespace that an event is about. Events of one reason about one object become one series, unless they
-// are related to different objects.
+// typeOf is the type in its catalog, and the namespace and the zone that an event is about. Events of one reason about one object become one series,
+// unless they are related to different objects.
 func typeOf(o *stowage.VMCatalog, c *catalog.Closure) *corev1.ObjectReference {
-	return &corev1.ObjectReference{
-		APIVersion: stowage.GroupVersion.String(), Kind: "VMCatalog", Namespace: c.Namespace, Name: o.Name, UID: o.UID, FieldPath: "spec.types{" + c.Type + "}",
+	path := "spec.types{" + c.Type + "}"
+	if c.Zone != "" {
+		path += ".zones{" + c.Zone + "}"
 	}
+	return &corev1.ObjectReference{APIVersion: stowage.GroupVersion.String(), Kind: "VMCatalog", Namespace: c.Namespace, Name: o.Name, UID: o.UID, FieldPath: path}
 }
 
-// forWhom says for whom a type is closed, if not for all.
-func forWhom(c *catalog.Closure) string {
-	if c.Namespace == "" {
-		return ""
-	}
-	return " for pods of namespace " + c.Namespace
-}
+// forWhom says for which pods a type is closed.
+func forWhom(c *catalog.Closure) string { return " for pods of namespace " + c.Namespace + c.In() }

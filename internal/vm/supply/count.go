@@ -53,7 +53,7 @@ func Count(of *catalog.Catalog, peers []*Peer) *Counts {
 		if t == nil && p.Type == "" && !p.Need.Nothing() {
 			c.addUnfit(of, p)
 		}
-		if !p.HasNode {
+		if p.Node == "" {
 			continue
 		}
 		one, at := Use{VMs: 1}, Place{Namespace: p.Namespace}

@@ -8,17 +8,11 @@ type Metrics struct {
 	closed                    *metrics.BoundedGauge
 
 	was map[Place]Use // what is published
-	// wasClosed are the types that are published as closed, with the catalog.
+	// wasClosed are the types that are published as closed.
 	wasClosed map[closedType]float64
 }
 
-type closedType struct{ scope, catalog, name string }
-
-// The scopes of a closed type.
-const (
-	scopeAll        = "all"
-	scopeNamespaces = "namespaces"
-)
+type closedType struct{ catalog, name, zone string }
 
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
@@ -28,8 +22,8 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		vcpus:  set.BoundedGauge("stowage_peerpods_vcpus", "vCPUs of these VMs, as the catalog has them, or else the pods' annotations.", of...),
 		memory: set.BoundedGauge("stowage_peerpods_memory_bytes", "Memory of these VMs, as the catalog has it, or else the pods' annotations.", of...),
 		price:  set.BoundedGauge("stowage_peerpods_price_per_hour", "What these VMs cost in an hour, in the currency of the catalog. Types without a price cost nothing.", of...),
-		closed: set.BoundedGauge("stowage_peerpods_types_closed", "Types of a VMCatalog that are closed because their VMs could not be made, from the leader: with the scope all 1, and with the scope namespaces the number of namespaces.",
-			"scope", "catalog", "type"),
+		closed: set.BoundedGauge("stowage_peerpods_types_closed", "For how many namespaces a type of a VMCatalog is closed in a zone, because its VMs could not be made, from the leader. Nodes without a zone are in zone \"\".",
+			"catalog", "type", "zone"),
 	}
 }
 
@@ -45,11 +39,11 @@ func (m *Metrics) publish(now map[Place]Use, closed map[closedType]float64) {
 	}
 	for of := range m.wasClosed {
 		if _, still := closed[of]; !still {
-			m.closed.Set(0, of.scope, of.catalog, of.name)
+			m.closed.Set(0, of.catalog, of.name, of.zone)
 		}
 	}
 	for of, n := range closed {
-		m.closed.Set(n, of.scope, of.catalog, of.name)
+		m.closed.Set(n, of.catalog, of.name, of.zone)
 	}
 	m.was, m.wasClosed = now, closed
 }

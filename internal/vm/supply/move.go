@@ -27,7 +27,7 @@ func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
 	}
 	now := r.Time.Now()
 	for _, p := range peers {
-		if !r.moves(c, p) || r.stays(p) {
+		if !r.moves(ctx, c, p) || r.stays(p) {
 			continue
 		}
 		if r.unproven.MayEvict(r.newest, now) && r.limit.Allow(p.Namespace, r.Clock.Now()) && r.evict(ctx, c, p) {
@@ -37,9 +37,13 @@ func (r *run) move(ctx context.Context, c *catalog.Catalog, peers []*Peer) {
 }
 
 // moves reports whether a pod is to be evicted, as it was seen.
-func (r *run) moves(c *catalog.Catalog, p *Peer) bool {
-	pod := p.pod()
-	return p.shows() && p.Active && c.Moves(&pod, p.Need, r.Time.Now())
+func (r *run) moves(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
+	if !p.shows() || !p.Active {
+		return false
+	}
+	zone, known := r.zoneOf(ctx, p.Node)
+	pod := p.pod(zone)
+	return known && c.Moves(&pod, p.Need, r.Time.Now())
 }
 
 // evict evicts a pod, if it is as it was seen.
@@ -49,7 +53,7 @@ func (r *run) evict(ctx context.Context, c *catalog.Catalog, p *Peer) bool {
 		return false
 	}
 	fresh := PeerOf(&r.Config, pod)
-	if !r.moves(c, fresh) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
+	if !r.moves(ctx, c, fresh) || !r.Scope.Enforces(ctx, pod.Namespace, podpatch.FromPod(pod)) {
 		return false
 	}
 	result, err := r.Evictor.EvictUnchanged(ctx, pod)

@@ -21,8 +21,8 @@ import (
 type Peer struct {
 	metav1.ObjectMeta
 	RuntimeClass string
-	Active       bool // it counts for its owner
-	HasNode      bool
+	Active       bool                   // it counts for its owner
+	Node         string                 // where it is, or ""
 	Owner        *metav1.OwnerReference // its controller, or nil
 	peerpod.Machine
 	// Began and Made are those of [catalog.Pod].
@@ -43,7 +43,7 @@ func PeerOf(config *peerpod.Config, pod *corev1.Pod) *Peer {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
 		},
-		Active: podstatus.Active(pod), HasNode: pod.Spec.NodeName != "", Machine: peerpod.Machine{Need: &catalog.Need{}},
+		Active: podstatus.Active(pod), Node: pod.Spec.NodeName, Machine: peerpod.Machine{Need: &catalog.Need{}},
 	}
 	if pod.Spec.RuntimeClassName != nil {
 		p.RuntimeClass = *pod.Spec.RuntimeClassName
@@ -58,9 +58,11 @@ func PeerOf(config *peerpod.Config, pod *corev1.Pod) *Peer {
 		p.Type, p.Ours = "", false
 	}
 	p.Need.Model = bounded.Text(p.Need.Model, mostModel)
-	p.Need.Zone = bounded.Text(p.Need.Zone, mostModel)
+	for i := range p.Need.Zones {
+		p.Need.Zones[i] = bounded.Text(p.Need.Zones[i], mostModel)
+	}
 	p.VCPUs, p.Memory = peerpod.SizeOf(pod.Annotations)
-	if p.HasNode {
+	if p.Node != "" {
 		p.Began, p.Made = began(pod), made(pod)
 	}
 	return p
@@ -103,11 +105,11 @@ func made(pod *corev1.Pod) (at time.Time) {
 }
 
 // shows reports whether the pod shows that a type cannot be made, or can: it has a node, and a type that Stowage chose.
-func (p *Peer) shows() bool { return p.HasNode && p.Ours }
+func (p *Peer) shows() bool { return p.Node != "" && p.Ours }
 
-// pod is the pod as package catalog has it.
-func (p *Peer) pod() catalog.Pod {
-	return catalog.Pod{Namespace: p.Namespace, Type: p.Type, Began: p.Began, Made: p.Made}
+// pod is the pod as package catalog has it, on a node in a zone.
+func (p *Peer) pod(zone string) catalog.Pod {
+	return catalog.Pod{Key: catalog.Key{Type: p.Type, Namespace: p.Namespace, Zone: zone}, Began: p.Began, Made: p.Made}
 }
 
 // amounts are the vCPUs and the memory of the pod's VM, in bytes: those of its type, or else what its annotations ask for.

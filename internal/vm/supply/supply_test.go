@@ -27,7 +27,7 @@ func compiled(name string, created int64, classes ...string) *catalog.Catalog {
 }
 
 func peer(namespace, name, vmType string, nanoCPU int64) *Peer {
-	p := &Peer{Active: true, HasNode: true, Machine: peerpod.Machine{Type: vmType, Ours: true, Need: &catalog.Need{NanoCPU: nanoCPU}}, VCPUs: 16, Memory: 32 << 30}
+	p := &Peer{Active: true, Node: "n", Machine: peerpod.Machine{Type: vmType, Ours: true, Need: &catalog.Need{NanoCPU: nanoCPU}}, VCPUs: 16, Memory: 32 << 30}
 	p.Namespace, p.Name = namespace, name
 	return p
 }
@@ -55,7 +55,7 @@ func TestPeersKeepLittle(t *testing.T) {
 // VMs of the catalog's types count with what the types have; others with what their annotations ask for, and they cost nothing that is known.
 func TestCount(t *testing.T) {
 	ended, waits := peer("a", "ended", "small", 1), peer("a", "waits", "small", 1)
-	ended.Active, waits.HasNode = false, false
+	ended.Active, waits.Node = false, ""
 	c := Count(compiled("c", 1), []*Peer{
 		peer("a", "1", "small", 1e9), peer("a", "2", "small", 1e9), peer("b", "3", "free", 1e9), peer("b", "4", "theirs", 1e9), peer("b", "5", "", 0), ended, waits,
 		peer("b", "y", "", 16e9), peer("b", "x", "", 9e9), peer("b", "z", "", 1e9), // two that no type fits, and one from before the catalog

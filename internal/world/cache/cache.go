@@ -136,7 +136,7 @@ type Features struct {
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-peerpods-webhook
 
 // Nodes reports whether nodes are watched.
-func (f Features) Nodes() bool { return f.Sizing || f.Controllers && (f.Spread || f.Capacity) }
+func (f Features) Nodes() bool { return f.Sizing || f.Controllers && (f.Spread || f.PeerPods) }
 
 // Kinds are those that a feature that is on needs.
 func (f Features) Kinds() (out []client.Object) {
