@@ -92,7 +92,7 @@ func TestChooseAgainstBruteForce(t *testing.T) {
 				ty.GPUs, ty.GPUModel = 1+r.Int32N(4), pick(r, "", "tesla", "l4")
 			}
 			if r.IntN(3) == 0 {
-				ty.Zones = []string{pick(r, "a", "b"), "c"}
+				ty.Zones = strings.Fields(pick(r, "a c", "b c", "a"))
 			}
 			o.Spec.Types = append(o.Spec.Types, ty)
 		}
@@ -232,6 +232,25 @@ func TestFor(t *testing.T) {
 	}
 	if got := For(all[:1], "kata-remote"); got != nil {
 		t.Errorf("kata-remote has catalog %s, want none", got.Name)
+	}
+}
+
+// A pod asks for something if it asks for one thing.
+func TestNeedOfNothing(t *testing.T) {
+	for _, n := range []Need{{NanoCPU: 1}, {MilliMemory: 1}, {VCPUs: 1}, {Memory: 1}, {GPUs: 1}} {
+		if n.Nothing() {
+			t.Errorf("%+v asks for nothing", n)
+		}
+	}
+	if n := (Need{Model: "l4", Zones: []string{"a"}}); !n.Nothing() {
+		t.Errorf("%+v asks for something", n)
+	}
+	texts := map[string]bool{}
+	for _, n := range []Need{{}, {NanoCPU: 1}, {MilliMemory: 1}, {VCPUs: 1}, {Memory: 1}, {GPUs: 1}, {Model: "a"}, {Zones: []string{"a"}}, {Zones: []string{"a", "b"}}} {
+		texts[n.String()] = true
+	}
+	if len(texts) != 9 {
+		t.Errorf("needs that differ are written as %v", texts)
 	}
 }
 

@@ -324,6 +324,13 @@ func TestChooseByZone(t *testing.T) {
 			if choice.Type.Name != tc.want || choice.AllClosed != tc.all {
 				t.Errorf("the pod gets type %s, all closed: %t", choice.Type.Name, choice.AllClosed)
 			}
+			passed := map[string]int{"a": 0, "b": 1}[tc.want]
+			if tc.all {
+				passed = 2
+			}
+			if len(choice.Closed) != passed {
+				t.Errorf("%d closed types would fit, want %d", len(choice.Closed), passed)
+			}
 			if got := c.IsClosed(n, "a", "ns"); got != tc.closed {
 				t.Errorf("type a is closed for it: %t", got)
 			}
