@@ -214,13 +214,43 @@ func TestWhenATryBegins(t *testing.T) {
 	}
 }
 
+// What is tried is forgotten if no pod has waited for a VM of it for a while. One pod that waits is enough to keep it.
+func TestWhatIsForgotten(t *testing.T) {
+	timing := tries.Default()
+	forget := start.Add(timing.Forget)
+	for name, tc := range map[string]struct {
+		pods []Pod
+		now  time.Time
+		want string
+	}{
+		"nobody waits":                {nil, forget, ""},
+		"nobody waits, a little":      {nil, forget.Add(-time.Second), "ns@x/a/Trying"},
+		"one waits":                   {waiting(1, "ns@x", "a", start, time.Hour), forget, "ns@x/a/Trying"},
+		"one waits in another zone":   {waiting(1, "ns@y", "a", start, 0), forget, "ns@y/a/Closed"},
+		"one has not waited for long": {waiting(1, "ns@x", "a", forget, time.Minute), forget, ""},
+		"one that tried waits":        {waiting(1, "ns@x", "a", start.Add(time.Second), 0), forget, "ns@x/a/Closed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was := Closure{Key: place("ns@x", "a"), Phase: Trying, Since: start, Next: start, Waited: start}
+			after := next(View{Now: tc.now, Pods: tc.pods}, []Closure{was})
+			if got := keys(after); got != tc.want {
+				t.Errorf("closed are %q, want %q", got, tc.want)
+			}
+			if name == "one waits" && !after[0].Waited.Equal(tc.now) {
+				t.Errorf("a pod last waited at %s", after[0].Waited)
+			}
+		})
+	}
+}
+
 // A type that the catalog does not have is not closed, and not any more.
 func TestOtherTypesAreNotClosed(t *testing.T) {
 	o := &stowage.VMCatalog{Spec: stowage.VMCatalogSpec{FailAfter: failAfter.String(), Types: []stowage.VMType{{Name: "a", VCPUs: 1, Memory: resource.MustParse("1Gi")}}}}
-	was := Closure{Key: place("ns", "gone"), Phase: Closed, Since: start, Next: start.Add(time.Hour), Waited: start}
-	o.Status.Closed = []stowage.ClosedVMType{was.Status()}
+	was := Closure{Key: place("ns", "0-gone"), Phase: Closed, Since: start, Next: start.Add(time.Hour), Waited: start}
+	other := Closure{Key: place("other", "a"), Phase: Closed, Since: start, Next: start.Add(time.Hour), Waited: start}
+	o.Status.Closed = []stowage.ClosedVMType{was.Status(), other.Status()}
 	pods := waiting(5, "ns", strings.Repeat("x", 100_000), start, failAfter)
-	if got := Compile(o).Next(View{Now: start, Pods: append(pods, waiting(1, "ns", "a", start, failAfter)...)}, tries.Default()); keys(got) != "ns/a/Closed" {
+	if got := Compile(o).Next(View{Now: start, Pods: append(pods, waiting(1, "ns", "a", start, failAfter)...)}, tries.Default()); keys(got) != "ns/a/Closed other/a/Closed" {
 		t.Errorf("%d types are closed", len(got))
 	}
 }

@@ -14,9 +14,9 @@ import (
 
 // terms returns terms of a required affinity. Terms are separated by "|", and their expressions on the zone by ";", such as "In a b;NotIn b".
 func terms(text string) (out []corev1.NodeSelectorTerm) {
-	for _, term := range strings.Split(text, "|") {
+	for term := range strings.SplitSeq(text, "|") {
 		t := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"ssd"}}}}
-		for _, e := range strings.Split(term, ";") {
+		for e := range strings.SplitSeq(term, ";") {
 			if fields := strings.Fields(e); len(fields) > 0 {
 				t.MatchExpressions = append(t.MatchExpressions, corev1.NodeSelectorRequirement{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOperator(fields[0]), Values: fields[1:]})
 			}
