@@ -133,7 +133,7 @@ func TestPhases(t *testing.T) {
 		}
 		now = now.Add(time.Second)
 		closures = look(closures, append(old, trying...)...)
-		if keys(closures) != "ns/a/Closed" || closures[0].Tries != try+1 {
+		if keys(closures) != "ns/a/Closed" || closures[0].Tries != try+1 || closures[0].Why != fmt.Sprintf("%d tries have found none", try+1) {
 			t.Fatalf("try %d: %q after %d tries in vain", try, keys(closures), closures[0].Tries)
 		}
 		if wait = closures[0].Next.Sub(now); wait != min(timing.First<<(try+1), timing.Last) {

@@ -1,16 +1,19 @@
 package supply
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/stowage-dev/stowage/api"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -32,7 +36,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
-	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -46,7 +49,9 @@ type bench struct {
 	client   client.Client
 	clock    *clocktesting.FakeClock
 	recorder *clientevents.FakeRecorder
-	registry *prometheus.Registry
+	reads    int   // of pods
+	refuses  error // evictions
+	logs     []string
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -55,16 +60,30 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, clock: clocktesting.NewFakeClock(start), recorder: clientevents.NewFakeRecorder(100), registry: prometheus.NewRegistry()}
-	b.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&stowage.VMCatalog{}).Build()
-	set := metrics.NewSet(b.registry)
+	b := &bench{t: t, clock: clocktesting.NewFakeClock(start), recorder: clientevents.NewFakeRecorder(100)}
+	b.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&stowage.VMCatalog{}).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, is := obj.(*corev1.Pod); is {
+				b.reads++
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+		SubResourceCreate: func(ctx context.Context, c client.Client, sub string, obj, in client.Object, opts ...client.SubResourceCreateOption) error {
+			if b.refuses != nil {
+				return b.refuses
+			}
+			return c.SubResource(sub).Create(ctx, obj, in, opts...)
+		},
+	}).Build()
+	set, successors := metrics.NewSet(prometheus.NewRegistry()), successor.New(b.client)
 	namespaces := manifests.New(world.Objects{Namespaces: []corev1.Namespace{
 		{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, {ObjectMeta: metav1.ObjectMeta{Name: "off", Annotations: map[string]string{stowage.ModeKey: string(stowage.ModeOff)}}},
 	}})
 	b.run = &run{
 		Controller: &Controller{
-			Config: peerpod.DefaultConfig(), Cached: b.client, Uncached: b.client, Scope: scope.New(namespaces, "stowage-system"), Evictor: testkit.Evictor(b.client, b.clock, set),
-			Successors: successor.New(b.client), Clock: b.clock, Time: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
+			Config: peerpod.DefaultConfig(), Cached: b.client, Uncached: b.client, Scope: scope.New(namespaces, "stowage-system"), Evictor: evict.New(b.client, successors.Lost, b.clock, 1, set),
+			Successors: successors, Clock: b.clock, Time: b.clock, Timing: DefaultTiming(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
+			Log: funcr.New(func(_, args string) { b.logs = append(b.logs, args) }, funcr.Options{}),
 		},
 		limit: fair.NewLimiter[string](evictRate, evictRate), written: map[string]time.Time{},
 	}
@@ -193,6 +212,73 @@ func TestMove(t *testing.T) {
 			}
 			if want := "no VM of type cheap was made within 5m0s, so the pod was evicted; its successor gets type dear"; !tc.stays && !strings.Contains(strings.Join(told, "\n"), want) {
 				t.Errorf("events are %v, want %q", told, want)
+			}
+		})
+	}
+}
+
+// What is seen of a pod is enough to leave the pod alone, without a request. A Job is read once.
+func TestPodsThatStayCostNoRequests(t *testing.T) {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "job", UID: "job"}}
+	early, bare, ofJob, moves := waits("early"), waits("bare"), waits("of-job"), waits("moves")
+	early.Status.Conditions[0].LastTransitionTime = metav1.NewTime(start)
+	bare.OwnerReferences = nil
+	ofJob.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job", Controller: new(true)}}
+	b := newBench(t, node("x", "x"), job, early, bare, ofJob, moves)
+	var peers []*Peer
+	for _, p := range []*corev1.Pod{early, bare, ofJob, moves} {
+		peers = append(peers, PeerOf(&b.Config, p))
+	}
+	c := catalog.Compile(twoTypes(closedIn("ns", "x")))
+	b.move(t.Context(), c, peers)
+	if diff := cmp.Diff([]string{"bare", "early", "of-job"}, b.names()); diff != "" {
+		t.Errorf("pods that are left (-want +got):\n%s", diff)
+	}
+	if b.reads != 4 { // the evictor reads a pod, too
+		t.Errorf("pods were read %d times", b.reads)
+	}
+	b.move(t.Context(), c, peers[:3])
+	if b.reads != 4 {
+		t.Errorf("at the second look, pods were read %d times", b.reads-4)
+	}
+	if logs := strings.Join(b.logs, "\n"); len(b.logs) != 1 || !strings.Contains(logs, "a pod was evicted, because its VM was not made") {
+		t.Errorf("the log is %s", logs)
+	}
+}
+
+// Pods that were not evicted do not count as evicted, so that others still are.
+func TestEvictionsThatFail(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refuses error
+		change  func(*corev1.Pod) bool // false if the pod is gone
+		logs    int
+	}{
+		"the pods are gone":       {nil, func(*corev1.Pod) bool { return false }, 0},
+		"their VMs were made":     {nil, func(p *corev1.Pod) bool { withVM(p); return true }, 0},
+		"the API does not answer": {errors.New("no answer"), func(*corev1.Pod) bool { return true }, evict.MostUnproven},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, node("x", "x"), waits("moves"))
+			b.refuses = tc.refuses
+			var peers []*Peer
+			for i := range evict.MostUnproven {
+				p := waits(fmt.Sprintf("p%02d", i))
+				if peers = append(peers, PeerOf(&b.Config, p)); tc.change(p) {
+					if err := b.client.Create(t.Context(), p); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			c := catalog.Compile(twoTypes(closedIn("ns", "x")))
+			b.move(t.Context(), c, peers)
+			if logs := strings.Join(b.logs, "\n"); len(b.logs) != tc.logs || strings.Count(logs, "a pod whose VM was not made was not evicted; this is tried again") != tc.logs {
+				t.Errorf("the log is %s", logs)
+			}
+			b.refuses = nil
+			b.clock.Step(time.Second)
+			b.move(t.Context(), c, []*Peer{PeerOf(&b.Config, waits("moves"))})
+			if slices.Contains(b.names(), "moves") {
+				t.Error("another pod is not evicted any more")
 			}
 		})
 	}
