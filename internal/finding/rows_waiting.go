@@ -22,6 +22,13 @@ var ofWaitingPods = map[Reason]row{
 		remedy:  always("correct what the scheduler says, or make room in the pool"),
 		example: of(Values{Pool: "spot", Text: "the pods claim devices"}),
 	},
+	ConstraintUnmet: {
+		means:    "Pods wait because of a constraint of theirs that contradicts the division, so that no room in the pool helps.",
+		sentence: func(f *Finding) string { return f.Text + " (pool " + f.Pool + ")" },
+		remedy:   func(f *Finding) string { return f.Fix },
+		example: of(Values{Pool: "spot", Text: "the topology spread constraint over topology.kubernetes.io/zone counts the nodes of all pools (nodeAffinityPolicy: Ignore), so pods may wait although their pool has room",
+			Fix: "set nodeAffinityPolicy to Honor"}),
+	},
 	NotScheduled: {
 		means: "No scheduler has looked for a node for pods.",
 		sentence: func(f *Finding) string {

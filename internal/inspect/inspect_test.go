@@ -425,9 +425,22 @@ func TestProblems(t *testing.T) {
 		})}, want: []string{"DaemonSet/agent: node roomy has room for the size, and something else keeps the pod from it: 0/1"}},
 		"a template with pods of another size elsewhere": {objects: []client.Object{elsewhere, daemonSet("tenth", nil)}},
 		"a seated pod that waits":                        {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
-		"a pod that other pools take later":              {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "other pools take the pods from 00:01:00 on"},
-		"a pod that others should have taken":            {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "wait: other pools take the pods, unless room is on its way"},
-		"a pod that no other pool takes":                 {objects: []client.Object{poolNode("b"), spilling("p=a,base=1,weight=0:p=b,weight=1"), pod("y", "0", 1, nil), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "no other pool takes the pods, because pool 0 has weight 0 and no overflow"},
+		"a constraint over all pools": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "p", WhenUnsatisfiable: corev1.DoNotSchedule, MaxSkew: 1, NodeAffinityPolicy: new(corev1.NodeInclusionPolicyIgnore)}}
+		})}, want: []string{"ReplicaSet/web: the topology spread constraint over p counts the nodes of all pools (nodeAffinityPolicy: Ignore), so pods may wait although their pool has room (pool 1): 0/1"}, action: "set nodeAffinityPolicy to Honor"},
+		"affinity to pods of one pool": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Labels["app"] = "web"
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "p", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}}}
+		})}, want: []string{"ReplicaSet/web: the required affinity to pods over p keeps them all in one domain, and the strategy divides them over 2 (pool 1): 0/1"}, action: "make the affinity preferred"},
+		"affinity to other pods": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "p", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}}}
+		})}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
+		"a pod that other pools take later":   {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "other pools take the pods from 00:01:00 on"},
+		"a pod that others should have taken": {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "wait: other pools take the pods, unless room is on its way"},
+		"a pod that no other pool takes":      {objects: []client.Object{poolNode("b"), spilling("p=a,base=1,weight=0:p=b,weight=1"), pod("y", "0", 1, nil), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "no other pool takes the pods, because pool 0 has weight 0 and no overflow"},
 		"a node selector from admission": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
 			waits(p)
 			p.Spec.NodeSelector["disk"] = "ssd"

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,8 +20,10 @@ import (
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
+	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/successor"
@@ -142,8 +145,35 @@ func (c *cells) inPool(ctx context.Context, pod *corev1.Pod, p *policy.Policy, v
 			return reason, v
 		}
 	}
+	if v.Text, v.Fix = unmet(pod, p); v.Text != "" {
+		return finding.ConstraintUnmet, v
+	}
 	c.spills(pod, p, n, &v)
 	return finding.NoRoomInPool, v
+}
+
+// unmet returns which constraint of a pod contradicts the division, so that no room helps, and how to correct it.
+func unmet(pod *corev1.Pod, p *policy.Policy) (text, fix string) {
+	const leave = ", or leave the workload to the constraint: remove its strategy, or exclude it from the policy"
+	if texts := placement.UnmetConstraints(podpatch.FromPod(pod), p.Whole()); len(texts) > 0 {
+		return texts[0], "set nodeAffinityPolicy to Honor, which is the default, or whenUnsatisfiable to ScheduleAnyway" + leave
+	}
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
+		return "", ""
+	}
+	for _, term := range pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
+		if err != nil || selector.Empty() || !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		for pool := range p.Len() {
+			if n := p.Whole().Values(term.TopologyKey, pool); n > 1 {
+				return fmt.Sprintf("the required affinity to pods over %s keeps them all in one domain, and the strategy divides them over %d", term.TopologyKey, n),
+					"make the affinity preferred" + leave
+			}
+		}
+	}
+	return "", ""
 }
 
 // judged returns what keeps a pod from the nodes of a cell, other than a lack of room, and fills in the values. It returns nothing where room is the
