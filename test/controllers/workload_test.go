@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/repair"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -51,7 +53,12 @@ func (n *tenant) seat(t *testing.T, p *corev1.Pod) string {
 func (n *tenant) seated(t *testing.T, rs *appsv1.ReplicaSet, pool string, ordinal int64, node *corev1.Node) *corev1.Pod {
 	t.Helper()
 	claim := key.Sign(ledger.OriginClaimed, ledger.NewID(), ledger.Holder{Namespace: n.namespace, Owner: string(rs.UID)}, ledger.Seat{Pool: pool, Ordinal: ordinal})
-	return n.pod(t, rs, template(rs).Label(stowage.PoolLabel, pool).Label(stowage.SeatLabel, fmt.Sprint(ordinal)).Annotation(stowage.ClaimAnnotation, claim), node)
+	s, err := sequence.Parse(strategy)
+	must(t, err)
+	at, err := strconv.Atoi(pool)
+	must(t, err)
+	cost := sequence.DeletionCost(s.RankOrNone(sequence.Seat{Pool: at, Ordinal: ordinal}))
+	return n.pod(t, rs, template(rs).Label(stowage.PoolLabel, pool).Label(stowage.SeatLabel, fmt.Sprint(ordinal)).Annotation(stowage.ClaimAnnotation, claim).Annotation(corev1.PodDeletionCost, cost), node)
 }
 
 // filler makes a pod of nobody's on a node.
