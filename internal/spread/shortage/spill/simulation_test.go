@@ -650,7 +650,7 @@ func (w *world) transitions(l *workload, next []Pool, v View) {
 		w.cycle = w.cycle || was.Phase == Probing && is.Phase == Available
 		waits := slices.ContainsFunc(v.Pods, func(p Pod) bool { return !p.Node && !p.Misfit })
 		if was.Phase == Probing && is.Phase == Available && w.now.Sub(was.Waited) < w.timing.Forget && count(v, i).placed <= was.Max-was.Step &&
-			(waits || lacks(v, next, i)) {
+			(waits || was.Max == was.Step || lacks(v, next, i)) {
 			w.fail("pool %d is available, though no pod beyond %d has found a node", i, was.Max-was.Step)
 		}
 		if step := is.Max - max(was.Max, live); is.Phase == Probing && step > max(1, 2*was.Step, v.Room[i]) {

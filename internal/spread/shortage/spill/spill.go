@@ -269,12 +269,14 @@ func (p *Pool) stepProbing(t tally, room int64, now time.Time, timing tries.Timi
 // satisfied reports whether a pool or cell that is tried needs no further try, because it has what is due. Level was its maximum before the
 // try. Where nobody lacks anything, no pod will come that shows the room: the pool got full with a pod of a rollout, say, or with others' pods.
 func satisfied(v View, pools []Pool, at int, t tally, level int64) bool {
-	found := t.placed > level // a pod of the last step has a node
-	switch {
-	case t.waiting > 0 || t.placed < due(v, pools, at):
+	if t.waiting > 0 || t.placed < due(v, pools, at) {
 		return false
-	case found:
+	}
+	if t.placed > level { // a pod of the last step has a node
 		return true
+	}
+	if level == 0 {
+		return false // the next pod would wait there again: a Job asks for fewer pods for each that ends
 	}
 	return !slices.ContainsFunc(v.Pods, func(p Pod) bool { return !p.Node && !p.Misfit }) && !lacksOther(v, pools, at)
 }

@@ -91,6 +91,7 @@ func TestAvailableAgain(t *testing.T) {
 		"but it lacks one of its own":                       {12, 3, 9, 1, 0, Probing, Available, false},
 		"but a pod of another pool waits":                   {12, 4, 9, 1, 0, Probing, Available, true},
 		"it has what is due, and no pod waits":              {12, 4, 5, 1, 0, Available, Available, false},
+		"nothing is due, and it had no room for any":        {2, 0, 1, 1, 0, Probing, Available, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := View{Now: now, Layout: plain(s), Rules: []Rule{{After: time.Minute}, {After: time.Minute}, {After: time.Minute}}, Replicas: tc.replicas, Hard: make([]bool, 3), Room: make([]int64, 3)}
