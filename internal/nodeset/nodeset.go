@@ -31,18 +31,14 @@ type Set struct {
 // New returns the set of the nodes that have some labels and meet some expressions. The error says what is wrong with a requirement, or that no
 // node can meet all of them; then the set has no nodes.
 func New(equal map[string]string, expressions []corev1.NodeSelectorRequirement) (Set, error) {
+	if err := bounded(equal, expressions); err != nil {
+		return Set{Labels: map[string]string{}}, err
+	}
 	s := Set{Labels: maps.Clone(equal)}
 	if s.Labels == nil {
 		s.Labels = map[string]string{}
 	}
 	var errs []error
-	count := 0
-	for _, r := range expressions {
-		count += len(r.Values)
-	}
-	if count > MostValues || len(expressions) > MostExpressions {
-		errs = append(errs, fmt.Errorf("there are %d expressions with %d values together; there may be %d with %d", len(expressions), count, MostExpressions, MostValues))
-	}
 	for _, r := range expressions {
 		if err := Check(&r); err != nil {
 			errs = append(errs, err)
@@ -71,11 +67,28 @@ func compare(a, b corev1.NodeSelectorRequirement) int {
 	return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator), slices.Compare(a.Values, b.Values))
 }
 
-// Most values of all expressions of a set together, and most expressions.
+// The most labels that a set is made of, the most expressions, and the most values of all expressions together. The schemas of pools have the same
+// bounds (MaxProperties, MaxItems). A strategy in an annotation has no schema, and neither has what a stranger sends to the webhook.
 const (
-	MostValues      = 64
+	MostLabels      = 16
 	MostExpressions = 16
+	MostValues      = 64
 )
+
+// bounded reports requirements that are too many. It comes before anything else is done with them, because they are of strangers.
+func bounded(equal map[string]string, expressions []corev1.NodeSelectorRequirement) error {
+	if len(equal) > MostLabels {
+		return fmt.Errorf("there are %d node labels; there may be %d, so select the nodes by fewer labels", len(equal), MostLabels)
+	}
+	count := 0
+	for i := range expressions {
+		count += len(expressions[i].Values)
+	}
+	if count > MostValues || len(expressions) > MostExpressions {
+		return fmt.Errorf("there are %d expressions with %d values together; there may be %d with %d", len(expressions), count, MostExpressions, MostValues)
+	}
+	return nil
+}
 
 // Check reports what the API server would refuse in a node affinity.
 func Check(r *corev1.NodeSelectorRequirement) error {
@@ -193,19 +206,27 @@ func (s Set) Bytes() (n int) {
 func (s Set) Requirements() []corev1.NodeSelectorRequirement {
 	out := make([]corev1.NodeSelectorRequirement, 0, len(s.Labels)+len(s.Expressions))
 	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
-		out = append(out, corev1.NodeSelectorRequirement{Key: k, Operator: corev1.NodeSelectorOpIn, Values: []string{s.Labels[k]}})
+		out = append(out, equality(k, s.Labels[k]))
 	}
 	return append(out, s.Expressions...)
 }
 
 // Of returns the requirements on one label.
 func (s Set) Of(key string) (out []corev1.NodeSelectorRequirement) {
-	for _, r := range s.Requirements() {
+	if value, ok := s.Labels[key]; ok {
+		out = append(out, equality(key, value))
+	}
+	for _, r := range s.Expressions {
 		if r.Key == key {
 			out = append(out, r)
 		}
 	}
 	return out
+}
+
+// equality is the requirement that a label has a value.
+func equality(key, value string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}
 }
 
 // Names reports whether a requirement is on a label.
@@ -275,9 +296,14 @@ func Text(r *corev1.NodeSelectorRequirement) string {
 	return r.Key
 }
 
-// possible reports requirements that no node can meet together, two of them where two are enough.
+// possible reports requirements that no node can meet together, two of them where two are enough. An equality alone can be met, so that only the
+// keys of expressions are looked at.
 func (s Set) possible() error {
-	for _, key := range s.Keys() {
+	for i := range s.Expressions { // in the order of their keys
+		key := s.Expressions[i].Key
+		if i > 0 && s.Expressions[i-1].Key == key {
+			continue
+		}
 		all := s.Of(key)
 		if Satisfiable(all) {
 			continue

@@ -3,6 +3,7 @@ package nodeset
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,30 @@ const (
 	in, notIn, exists, doesNotExist = corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn, corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist
 	gt, lt                          = corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt
 )
+
+// What is too much is refused before it is looked at: the time for many labels or expressions does not grow with their square.
+func TestNewIsBounded(t *testing.T) {
+	const many = 1000
+	equal := map[string]string{}
+	for i := range many {
+		if equal[fmt.Sprint("k", i)] = ""; len(equal) == MostLabels {
+			if s, err := New(equal, nil); err != nil || len(s.Labels) != MostLabels {
+				t.Fatalf("%d labels: %v", MostLabels, err)
+			}
+		}
+	}
+	var err error
+	if n := testing.AllocsPerRun(1, func() { _, err = New(equal, nil) }); n > 20 {
+		t.Errorf("%d labels make %v allocations", many, n)
+	}
+	if want := "there are 1000 node labels; there may be 16, so select the nodes by fewer labels"; err == nil || err.Error() != want {
+		t.Errorf("the error is %v, want %s", err, want)
+	}
+	bad := slices.Repeat([]corev1.NodeSelectorRequirement{{}}, many)
+	if n := testing.AllocsPerRun(1, func() { _, err = New(nil, bad) }); n > 20 || err == nil {
+		t.Errorf("%d expressions make %v allocations, and the error %v", many, n, err)
+	}
+}
 
 func TestNew(t *testing.T) {
 	many := make([]string, 100)
@@ -52,7 +77,7 @@ func TestNew(t *testing.T) {
 		"Gt of a word":                 {nil, []corev1.NodeSelectorRequirement{is("cores", gt, "many")}, "", `Gt of label cores is "many"; it must be a whole number`},
 		"Gt of nothing":                {nil, []corev1.NodeSelectorRequirement{is("cores", gt)}, "", "Gt of label cores has 0 values; it must have one whole number"},
 		"In of nothing":                {nil, []corev1.NodeSelectorRequirement{is("a", in)}, "", "In of label a has 0 values; it must have 1 to 64"},
-		"100 values":                   {nil, []corev1.NodeSelectorRequirement{is("a", notIn, many...)}, "", "NotIn of label a has 100 values; it must have 1 to 64"},
+		"100 values":                   {nil, []corev1.NodeSelectorRequirement{is("a", notIn, many...)}, "", "there are 1 expressions with 100 values together; there may be 16 with 64"},
 		"Exists with a value":          {nil, []corev1.NodeSelectorRequirement{is("a", exists, "1")}, "", "Exists of label a has values; it must have none"},
 		"no operator":                  {nil, []corev1.NodeSelectorRequirement{is("a", "Is", "1")}, "", `"Is" of label a is no operator; it must be In, NotIn, Exists, DoesNotExist, Gt or Lt`},
 		"no key":                       {nil, []corev1.NodeSelectorRequirement{is("a b", exists)}, "", `"a b" is no label key: `},

@@ -48,6 +48,7 @@ func (s *Strategy) WithDomains(a Across) (*Strategy, error) {
 	}
 	if len(a.Domains) == 0 || len(a.Domains) > MaxDomains {
 		errs = append(errs, fmt.Errorf("there are %d domains; there must be 1 to %d", len(a.Domains), MaxDomains))
+		return nil, errors.Join(errs...) // each domain is compared to all others
 	}
 	for i, d := range a.Domains {
 		if msgs := validation.IsValidLabelValue(d.Value); len(msgs) > 0 || d.Value == "" {

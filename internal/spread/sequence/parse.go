@@ -78,10 +78,17 @@ const MaxAcross = 1 << 10
 // MaxText is how many bytes a strategy has at most: 256 for each pool. Each replica keeps it for each workload.
 const MaxText = 8 << 10
 
+// mostSettings is how many settings a pool has at most. There is no more to look at: a text of [MaxText] could have thousands of labels.
+const mostSettings = 2 + nodeset.MostLabels + nodeset.MostExpressions
+
 func parsePool(text string) (Pool, error) {
 	p := Pool{Labels: map[string]string{}}
 	if strings.TrimSpace(text) == "" {
 		return p, errors.New("it is empty; expected a node label, a base and a weight, like nodesize=large,base=1,weight=2")
+	}
+	if n := strings.Count(text, ",") + 1; n > mostSettings {
+		return p, fmt.Errorf("it has %d settings; it may have %d: base, weight, %d node labels and %d labels or values that nodes do not have; select its nodes by fewer labels",
+			n, mostSettings, nodeset.MostLabels, nodeset.MostExpressions)
 	}
 	var seen []string
 	for setting := range strings.SplitSeq(text, ",") {

@@ -57,6 +57,22 @@ func TestParseAtItsLimits(t *testing.T) {
 	}
 }
 
+// A pool of thousands of labels, which a text of the longest length can have, is refused before any of them is looked at.
+func TestParseIsBounded(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("weight=1")
+	for i := 0; b.Len() < sequence.MaxText-10; i++ {
+		fmt.Fprintf(&b, ",k%x=1", i)
+	}
+	var err error
+	if n := testing.AllocsPerRun(1, func() { _, err = sequence.Parse(b.String()) }); n > 50 {
+		t.Errorf("%d labels make %v allocations", strings.Count(b.String(), ","), n)
+	}
+	if want := "settings; it may have 34: base, weight, 16 node labels and"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v, want it to contain %s", err, want)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
 		"nothing":               {"", `pool 0 (""): it is empty`},
@@ -69,6 +85,7 @@ func TestParseRefuses(t *testing.T) {
 		"a label key":           {"a b=c,weight=1", `"a b" is no label key`},
 		"a label value":         {"a=b/c,weight=1", `"b/c" is no value of label a`},
 		"a key given twice":     {"a=b,a=c,weight=1", "a is given twice"},
+		"17 labels":             {"weight=1,a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1,j=1,k=1,l=1,m=1,n=1,o=1,p=1,q=1", "there are 17 node labels; there may be 16"},
 		"two pools, both wrong": {"a=b,weight=x:weight=1", `pool 1 ("weight=1"): it has no node label`},
 		"too many pools":        {strings.Repeat("p=a,weight=1:", 100) + "p=a,weight=1", "there are 101 pools; expected at most 32"},
 		"too long a text":       {"p=a,weight=1" + strings.Repeat(" ", sequence.MaxText), "it has more than 8192 characters"},
