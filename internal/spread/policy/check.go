@@ -343,6 +343,9 @@ func ignored(key, value string) string {
 // misspelt returns the word of a strategy that a label key looks like, or "". A key with a domain or a dash is a label.
 func misspelt(key string) string {
 	for word, most := range map[string]int{"weight": 2, "base": 1} {
+		if len(key) > len(word)+most {
+			continue // it is not compared, because keys may be long
+		}
 		if distance(strings.ToLower(key), word) <= most {
 			return word
 		}
@@ -353,25 +356,27 @@ func misspelt(key string) string {
 // distance is how many mistakes make one word of another. A mistake is a letter that is wrong, missing, or too much, or swapped with
 // its neighbour (optimal string alignment distance).
 func distance(a, b string) int {
-	d := make([][]int, len(a)+1)
-	for i := range d {
-		d[i] = make([]int, len(b)+1)
-		d[i][0] = i
+	// The last two rows of the table, and the one that is made: rows[2][j] is how many mistakes make b[:j] of a[:i]. Keys of strangers may be long.
+	var rows [3][]int
+	for n := range rows {
+		rows[n] = make([]int, len(b)+1)
 	}
-	for j := range d[0] {
-		d[0][j] = j
+	for j := range rows[2] {
+		rows[2][j] = j
 	}
 	for i := 1; i <= len(a); i++ {
+		rows[0], rows[1], rows[2] = rows[1], rows[2], rows[0]
+		rows[2][0] = i
 		for j := 1; j <= len(b); j++ {
 			cost := 1
 			if a[i-1] == b[j-1] {
 				cost = 0
 			}
-			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
+			rows[2][j] = min(rows[1][j]+1, rows[2][j-1]+1, rows[1][j-1]+cost)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+				rows[2][j] = min(rows[2][j], rows[0][j-2]+1)
 			}
 		}
 	}
-	return d[len(a)][len(b)]
+	return rows[2][len(b)]
 }

@@ -76,16 +76,57 @@ var (
 	fieldsOfPolicy      = fields{"pools", "nodeSelector"}
 )
 
+// The bounds of lists and maps, as the schemas of pools have them. Those of labels, expressions and their values are in package nodeset.
+const (
+	mostTolerations = 16
+	mostCarried     = 16 // podLabels, and podAnnotations
+)
+
+// checkBounds reports the first list or map that has more than its schema allows. The API server refuses such an object, and a stranger sends one.
+func checkBounds(pools []versprei.Pool, field fields, across *versprei.Across) error {
+	if len(pools) > sequence.MaxPools {
+		return fmt.Errorf("spec.%s has more than %d pools", field.pools, sequence.MaxPools)
+	}
+	for i := range pools {
+		p, values := &pools[i], 0
+		for j := range p.MatchExpressions {
+			values += len(p.MatchExpressions[j].Values)
+		}
+		for _, of := range []struct {
+			name       string
+			have, most int
+		}{
+			{field.labels, len(p.NodeLabel), nodeset.MostLabels},
+			{"matchExpressions", len(p.MatchExpressions), nodeset.MostExpressions},
+			{"matchExpressions[].values", values, nodeset.MostValues},
+			{"tolerations", len(p.Tolerations), mostTolerations},
+			{"podLabels", len(p.PodLabels), mostCarried},
+			{"podAnnotations", len(p.PodAnnotations), mostCarried},
+		} {
+			if of.have > of.most {
+				return fmt.Errorf("spec.%s[%d].%s has %d entries; it may have %d, so remove some", field.pools, i, of.name, of.have, of.most)
+			}
+		}
+	}
+	if across != nil && len(across.Domains) > sequence.MaxDomains {
+		return fmt.Errorf("spec.across.domains has %d entries; it may have %d, so remove some", len(across.Domains), sequence.MaxDomains)
+	}
+	return nil
+}
+
 // checkPools reports what the API server would refuse in a pod, of what pools add to pods. Their schema does not check the form of keys
 // and values.
 func checkPools(pools []versprei.Pool, field fields) error {
 	var errs []error
 	check := func(field, text string, problems []string) {
-		if len(problems) > 0 {
+		if len(problems) > 0 && len(errs) < mostErrors {
 			errs = append(errs, fmt.Errorf("%s is %q: %s", field, text, problems[0]))
 		}
 	}
 	for i, pool := range pools {
+		if len(errs) >= mostErrors {
+			break
+		}
 		at := fmt.Sprintf("spec.%s[%d]", field.pools, i)
 		for _, k := range slices.Sorted(maps.Keys(pool.NodeLabel)) {
 			check("a key of "+at+"."+field.labels, k, validation.IsQualifiedName(k))
@@ -189,11 +230,12 @@ func divided(s *sequence.Strategy, a *sequence.Across, field string) (*layout.Wr
 
 // compile fills in what pools say, and over which domains they are divided.
 func (c *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Across) {
-	if len(of) > sequence.MaxPools {
-		c.Err = errors.Join(c.Err, fmt.Errorf("spec.%s has more than %d pools", field.pools, sequence.MaxPools))
-		return
+	if err := checkBounds(of, field, across); err != nil {
+		c.Err = errors.Join(c.Err, err)
+		return // before anything is made of what is too much
 	}
 	c.Err = errors.Join(c.Err, checkPools(of, field))
+	var errs []error // at most two of each pool
 	pools := make([]sequence.Pool, len(of))
 	for i := range of {
 		c.Tolerations = append(c.Tolerations, tolerationsOf(&of[i]))
@@ -206,7 +248,7 @@ func (c *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Ac
 		at := fmt.Sprintf("spec.%s[%d]", field.pools, i)
 		var err error
 		if pools[i], err = poolOf(&of[i], strconv.Itoa(i), at); err != nil {
-			c.Err = errors.Join(c.Err, err)
+			errs = append(errs, err)
 		}
 		if c.Policy != nil {
 			pools[i].ID = ledger.PolicyPool(pools[i].Name, pools[i].Nodes())
@@ -224,10 +266,10 @@ func (c *Compiled) compile(of []versprei.Pool, field fields, across *versprei.Ac
 		c.Spill[i].After, _ = parseSpill(cmp.Or(rule.After, defaultSpill)) // the API server has checked it
 		c.Spill[i].MaxSpill = rule.MaxSpill
 		if rule.MaxSpill != nil && limited {
-			c.Err = errors.Join(c.Err, fmt.Errorf("spec.%s[%d].spill.maxSpill and maxReplicas as a percentage cannot be in one object", field.pools, i))
+			errs = append(errs, fmt.Errorf("spec.%s[%d].spill.maxSpill and maxReplicas as a percentage cannot be in one object", field.pools, i))
 		}
 	}
-	if c.Err != nil {
+	if c.Err = errors.Join(c.Err, errors.Join(errs...)); c.Err != nil {
 		return
 	}
 	s, err := sequence.New(pools, sequence.EarlierWins)

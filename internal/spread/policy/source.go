@@ -2,14 +2,15 @@ package policy
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	corev1 "k8s.io/api/core/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -24,7 +25,7 @@ func CompileSpec(group, kind string, spec []byte) (c Compiled, known bool) {
 		if tooLarge = checkText(spec); tooLarge != nil {
 			return tooLarge
 		}
-		return json.Unmarshal(spec, into)
+		return json.Unmarshal(spec, into, jsontext.AllowInvalidUTF8(true))
 	}
 	var err error
 	switch {
@@ -49,21 +50,26 @@ func CompileSpec(group, kind string, spec []byte) (c Compiled, known bool) {
 	return c, err == nil
 }
 
-// The limits of a spec as JSON. A stored spec has at most [world.MostSpec] of text, and far fewer values.
+// The limits of a spec as JSON. A stored spec has at most [world.MostSpec] of text, and no list or map of its schema has more than
+// [nodeset.MostValues] entries.
 const (
-	mostText   = 4 * world.MostSpec
-	mostValues = 20_000
+	mostText    = 4 * world.MostSpec
+	mostValues  = 20_000
+	mostEntries = nodeset.MostValues
 )
 
-// checkText reports a spec that is too large to be decoded: an empty pool is three bytes of text, and some hundred once it is decoded.
+// checkText reports a spec that is too large to be decoded: an empty pool is three bytes of text, and some hundred once it is decoded. What is no JSON
+// is found when it is decoded. So is a name that is there twice, as an API server writes none: with it, lists could come again and again.
 func checkText(spec []byte) error {
 	if len(spec) > mostText {
 		return fmt.Errorf("spec has more than %d KiB of text", mostText>>10)
 	}
-	// As lenient as encoding/json, so that it ends where that does. What is no JSON is found when it is decoded.
 	values, n := jsontext.NewDecoder(bytes.NewReader(spec), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), 0
 	for _, err := values.ReadToken(); err == nil && n <= mostValues; _, err = values.ReadToken() {
 		n++
+		if kind, entries := values.StackIndex(values.StackDepth()); kind == '[' && entries > mostEntries || kind == '{' && entries > 2*mostEntries { // names and values
+			return fmt.Errorf("%s of the spec has more than %d entries; no list or map may have more", values.StackPointer().Parent(), mostEntries)
+		}
 	}
 	if n > mostValues {
 		return fmt.Errorf("spec has more than %d values", mostValues)

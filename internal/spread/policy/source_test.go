@@ -9,7 +9,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-// Specs of the worst shapes allocate 4 MiB at most, whatever their size: anyone on the pod network can send them.
+// Specs of the worst shapes allocate 4 MiB at most, whatever their size, and small ones 1 MiB and 64 bytes for each of theirs: anyone on the pod network
+// can send them.
 func TestSpecIsBoundedBeforeItIsDecoded(t *testing.T) {
 	kinds := map[string][2]string{"PodDistributor": {"versprei.versprei.io", "distribution"}, "SpreadPolicy": {"stowage.dev", "pools"}, "ClusterSpreadPolicy": {"stowage.dev", "pools"}}
 	shapes := map[string]func(pools string, size int) string{
@@ -32,17 +33,46 @@ func TestSpecIsBoundedBeforeItIsDecoded(t *testing.T) {
 		},
 		"text that is not JSON": func(pools string, size int) string { return list(pools, "{}", size) + "}" },
 	}
-	const most = 4 << 20
+	for name, of := range map[string]struct{ before, item, after string }{
+		"many node labels":        {`{"POOLS":[{"LABELS":{`, `"k%d":"1"`, `}}]}`},
+		"many bad node labels":    {`{"POOLS":[{"LABELS":{`, `"!%d":"!"`, `}}]}`},
+		"many bad pod labels":     {`{"POOLS":[{"podLabels":{`, `"!%d":"!"`, `}}]}`},
+		"many bad annotations":    {`{"POOLS":[{"podAnnotations":{`, `"!%d":""`, `}}]}`},
+		"bad pods labels, pools":  {`{"POOLS":[`, `{"podLabels":{"!%d":"!"}}`, `]}`},
+		"many bad labels":         {`{"selector":{"matchLabels":{`, `"!%d":"!"`, `}}}`},
+		"many bad requirements":   {`{"selector":{"matchExpressions":[`, `{"x":%d}`, `]}}`},
+		"many bad values":         {`{"selector":{"matchExpressions":[{"key":"a","operator":"In","values":[`, `"!%d"`, `]}]}}`},
+		"many bad namespaces":     {`{"namespaceSelector":{"matchLabels":{`, `"!%d":"!"`, `}}}`},
+		"many domains":            {`{"across":{"topologyKey":"a","domains":[`, `{"value":"%d"}`, `]}}`},
+		"many kinds":              {`{"kinds":[`, `{"kind":"%d"}`, `]}`},
+		"pools again, after null": {`{`, `"POOLS":[{},{},{},{},{},{},{},{}],"POOLS":null,"x%d":0`, `}`},
+		"pools in other letters":  {`{`, `"POOLS":[{},{},{},{},{},{},{},{}],"Pools":null,"DisTribution":null,"x%d":0`, `}`},
+	} {
+		shapes[name] = func(pools string, size int) string {
+			labels := map[string]string{"pools": "nodeSelector", "distribution": "nodeLabel"}[pools]
+			names := strings.NewReplacer("POOLS", pools, "LABELS", labels)
+			var b strings.Builder
+			b.WriteString(names.Replace(of.before))
+			item, size := names.Replace(of.item), min(size, 250<<10)
+			for i := 0; b.Len() < size-len(of.after); i++ {
+				if i > 0 {
+					b.WriteString(",")
+				}
+				fmt.Fprintf(&b, item, i)
+			}
+			return b.String() + of.after
+		}
+	}
 	for name, shape := range shapes {
 		for kind, of := range kinds {
-			for _, size := range []int{60 << 10, 250 << 10, 6 << 20} {
+			for _, size := range []int{3 << 10, 10 << 10, 30 << 10, 60 << 10, 250 << 10, 6 << 20} {
 				spec := []byte(shape(of[1], size))
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				compiled, known := CompileSpec(of[0], kind, spec)
 				runtime.ReadMemStats(&after)
-				if got := after.TotalAlloc - before.TotalAlloc; got > most {
-					t.Errorf("%s of a %s in %d KiB allocate %d MiB", name, kind, size>>10, got>>20)
+				if got, most := after.TotalAlloc-before.TotalAlloc, uint64(min(4<<20, 1<<20+64*size)); got > most {
+					t.Errorf("%s of a %s in %d KiB allocate %d KiB", name, kind, size>>10, got>>10)
 				}
 				if known && compiled.Err == nil {
 					t.Errorf("%s of a %s in %d KiB are valid", name, kind, size>>10)
