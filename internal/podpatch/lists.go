@@ -68,10 +68,7 @@ func (l *Claims) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom. It fails, before any term is decoded, beyond mostAffinity commas and brackets.
 func (a *Affinity) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	if a.NodeAffinity != nil {
-		return fmt.Errorf("%s is there twice", dec.StackPointer())
-	}
-	return decodeItems(dec, 8, '{', false, func() {}, func() error { // there are three kinds of affinity
+	return decodeItems(dec, 8, '{', a.NodeAffinity != nil, func() {}, func() error { // there are three kinds of affinity
 		name, err := dec.ReadToken()
 		if err != nil {
 			return err
@@ -80,8 +77,11 @@ func (a *Affinity) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 			return dec.SkipValue()
 		}
 		value, err := dec.ReadValue()
-		if err != nil {
+		if err != nil || value.Kind() == 'n' {
 			return err
+		}
+		if a.NodeAffinity != nil {
+			return fmt.Errorf("%s is there twice", dec.StackPointer())
 		}
 		if bytes.Count(value, []byte{','})+bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) > mostAffinity {
 			return fmt.Errorf("%s has over %d terms, requirements and values", dec.StackPointer(), mostAffinity)
@@ -113,6 +113,9 @@ func (l *EnvOfResources) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if err != nil || !bytes.Contains(value, ofResources) {
 		return err
 	}
+	if *l != nil {
+		return fmt.Errorf("%s is there twice", dec.StackPointer())
+	}
 	var all List[struct {
 		Name      string `json:"name"`
 		ValueFrom *struct {
@@ -122,7 +125,7 @@ func (l *EnvOfResources) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if err := json.Unmarshal(value, &all, dec.Options()); err != nil {
 		return err
 	}
-	*l = nil
+	*l = EnvOfResources{}
 	for i := range all {
 		if from := all[i].ValueFrom; from != nil && from.Ref != nil {
 			*l = append(*l, EnvVar{Index: i, Name: all[i].Name, Ref: *from.Ref})

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // repeated is a pod with an item n times at a place, which is written as %s.
@@ -54,6 +56,12 @@ func TestDecodeIsBounded(t *testing.T) {
 		"the most containers and resources": {`{"spec":{"containers":[%s]}}`, nested, mostItems, true},
 		"the most terms":                    {required, `{"matchExpressions":[{}]}`, mostAffinity/4 - 2, true},
 		"a list again and again":            {`{"spec":{%s}}`, `"tolerations":[` + strings.TrimSuffix(strings.Repeat("{},", 1000), ",") + `]`, 0, false},
+		"a list after null":                 {`{%s}`, `"spec":{"tolerations":[` + strings.TrimSuffix(strings.Repeat("{},", mostItems-1), ",") + `]},"spec":null`, 0, false},
+		"a list of the metadata after null": {`{%s}`, `"metadata":{"ownerReferences":[` + strings.TrimSuffix(strings.Repeat("{},", mostItems-1), ",") + `]},"metadata":null`, 0, false},
+		"an affinity after null":            {`{"spec":{%s}}`, `"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[` + strings.TrimSuffix(strings.Repeat("{},", mostItems), ",") + `]}},"affinity":null`, 0, false},
+		"a node affinity after null":        {`{"spec":{%s}}`, `"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[` + strings.TrimSuffix(strings.Repeat("{},", mostItems), ",") + `]},"nodeAffinity":null}`, 0, false},
+		"resources after null":              {`{"spec":{%s}}`, `"resources":{"claims":[` + strings.TrimSuffix(strings.Repeat("{},", mostResources), ",") + `]},"resources":null`, 0, false},
+		"the environment again":             {`{"spec":{"containers":[{%s}]}}`, `"env":[{"valueFrom":{"resourceFieldRef":{}}},` + strings.TrimSuffix(strings.Repeat("{},", mostItems-1), ",") + `]`, 0, false},
 		"the most tolerations":              {`{"spec":{"tolerations":[%s]}}`, `{"key":"a-key-as-people-write-it"}`, mostItems, true},
 	}
 	for name, tc := range cases {
@@ -168,9 +176,13 @@ func TestListsAndMaps(t *testing.T) {
 		"an entry twice": {
 			pod: `{"metadata":{"labels":{"a":"1","b":"2","a":"3"}}}`, want: Pod{Metadata: Metadata{Labels: Strings{"a": "3", "b": "2"}}},
 		},
-		"a list twice":             {pod: `{"spec":{"containers":[{"name":"a"}],"containers":[{"name":"c"}]}}`, problem: "/spec/containers is there twice"},
-		"a map twice":              {pod: `{"metadata":{"labels":{},"labels":{}}}`, problem: "/metadata/labels is there twice"},
-		"an affinity twice":        {pod: `{"spec":{"affinity":{"nodeAffinity":{}},"affinity":{"nodeAffinity":{}}}}`, problem: "/spec/affinity is there twice"},
+		"a list twice":      {pod: `{"spec":{"containers":[{"name":"a"}],"containers":[{"name":"c"}]}}`, problem: "/spec/containers is there twice"},
+		"a map twice":       {pod: `{"metadata":{"labels":{},"labels":{}}}`, problem: "/metadata/labels is there twice"},
+		"an affinity twice": {pod: `{"spec":{"affinity":{"nodeAffinity":{}},"affinity":{"nodeAffinity":{}}}}`, problem: "/spec/affinity is there twice"},
+		"null leaves what was before": {
+			pod:  `{"metadata":{"name":"a"},"metadata":null,"spec":{"affinity":{"nodeAffinity":{}},"affinity":null,"priority":1,"priority":null},"spec":null}`,
+			want: Pod{Metadata: Metadata{Name: "a"}, Spec: Spec{Affinity: &Affinity{NodeAffinity: &corev1.NodeAffinity{}}, Priority: ptr.To[int32](1)}},
+		},
 		"a large affinity of pods": {pod: `{"spec":{"affinity":{"podAffinity":{"a":[0` + strings.Repeat(",0", 2*mostAffinity) + `]},"nodeAffinity":null}}}`, want: Pod{Spec: Spec{Affinity: &Affinity{}}}},
 		"a list for a map":         {pod: `{"metadata":{"labels":[]}}`, problem: "/metadata/labels"},
 		"a map for a list":         {pod: `{"spec":{"containers":{}}}`, problem: "/spec/containers"},

@@ -1,6 +1,7 @@
 package podpatch
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -156,8 +157,18 @@ type Claim struct {
 
 // DecodeOptions are how JSON from the API server is read. Names are case-sensitive and unknown fields are ignored, as
 // by the API server itself. Names are not checked for duplicates nor strings for UTF-8, because the API server has
-// just encoded them.
-var DecodeOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+// just encoded them. So whoever else reaches the port may send a name twice: see [ignoreNull].
+var DecodeOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), json.WithUnmarshalers(json.UnmarshalFromFunc(ignoreNull)))
+
+// ignoreNull leaves a value as it is where the JSON is null. Otherwise null would remove what an earlier entry of the same name gave, and a
+// list that comes twice would not be found: with "spec":{"tolerations":[…]},"spec":null again and again, nothing would bound the lists that are decoded.
+func ignoreNull(dec *jsontext.Decoder, _ any) error {
+	if dec.PeekKind() != 'n' {
+		return errors.ErrUnsupported // it is decoded as without this function
+	}
+	_, err := dec.ReadToken()
+	return err
+}
 
 // Decode reads a pod from the JSON of a v1.Pod.
 func Decode(data []byte) (*Pod, error) {
