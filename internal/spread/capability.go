@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -248,8 +249,14 @@ const (
 )
 
 // overlap returns a warning if a node is in several pools. The warning doesn't name the node, because the author of the reviewed object may not be
-// allowed to read nodes. It returns nothing if nodes aren't known, or beyond the rate.
+// allowed to read nodes. Of pools that select nodes by their host names it says nothing, because that would tell whether there is a node of a name.
+// It returns nothing if nodes aren't known, or beyond the rate.
 func (c *Capability) overlap(ctx context.Context, s *sequence.Strategy) []string {
+	for pool := range s.Len() {
+		if slices.Contains(s.Keys(pool), corev1.LabelHostname) {
+			return nil
+		}
+	}
 	if c.nodes == nil || !c.overlaps.Allow(worldcache.Client(ctx), c.clock.Now()) {
 		return nil
 	}

@@ -93,7 +93,7 @@ func (f *Feature) Decide(ctx context.Context, req feature.Request) (feature.Deci
 		return a.leavePinned(req.Pod, kept, key), nil
 	}
 	if !p.Preferred && placement.TooLarge(a.pod, p.Strategy) {
-		text := fmt.Sprintf("%s: a pod gets no seat, because it has too many terms of node affinity for the expressions of the pools", p.Source)
+		text := fmt.Sprintf("%s: a pod gets no seat, because it has too many terms of node affinity for the expressions of the pools", p.Told())
 		return feature.Decision{Pod: a.pod, Warnings: append(slices.Clone(p.Warnings), text), Events: []feature.Event{{Reason: stowage.EventInvalidStrategy, Note: text}}}, nil
 	}
 	if req.Exists && !p.Preferred && placement.TakesMinDomains(a.pod, p.Strategy) {
@@ -135,7 +135,7 @@ func (f *Feature) carry(ctx context.Context, a *assignment, d *feature.Decision)
 	carry, ungiven := a.policy.Gives(a.seat.Pool)
 	pool := a.policy.Pool(a.seat.Pool).Name
 	if ungiven != "" {
-		d.Warnings = append(d.Warnings, a.policy.Source+": "+ungiven)
+		d.Warnings = append(d.Warnings, a.policy.Told()+": "+ungiven)
 	}
 	if carry.Empty() {
 		return
@@ -149,22 +149,35 @@ func (f *Feature) carry(ctx context.Context, a *assignment, d *feature.Decision)
 			carry.Priority, carry.Preemption = class.Value, class.PreemptionPolicy
 		} else {
 			carry.PriorityClass = ""
-			text := fmt.Sprintf("%s: pool %s has priorityClassName %s, which pods do not get: there is no such PriorityClass", a.policy.Source, pool, name)
-			if err != nil {
-				text = fmt.Sprintf("%s: pool %s has priorityClassName %s, which a pod did not get: %v", a.policy.Source, pool, name, err)
-			}
+			text := withoutClass(a.policy, pool, name, err)
 			d.Warnings = append(d.Warnings, text)
 			d.Events = append(d.Events, feature.Event{Reason: stowage.EventPriorityClassMissing, Note: text})
 		}
 	}
 	if carry.Annotations != nil && podpatch.FreeAnnotations(a.pod.Metadata.Annotations)-carry.Bytes(a.pod) < 0 {
 		carry.Annotations = nil // with them, the API server would refuse the pod
-		d.Warnings = append(d.Warnings, fmt.Sprintf("%s: pool %s has podAnnotations, which a pod did not get: it has too many of its own", a.policy.Source, pool))
+		d.Warnings = append(d.Warnings, fmt.Sprintf("%s: pool %s has podAnnotations, which a pod did not get: it has too many of its own", a.policy.Told(), pool))
 	}
 	carry.Apply(a.pod)
 	if text := carry.String(); text != "" {
 		d.Summary += ", with " + text
 	}
+}
+
+// withoutClass says that a pod of a pool did not get the PriorityClass of a name: there is none, or an error kept Stowage from reading it. Whoever
+// creates pods may read neither a ClusterSpreadPolicy nor, in what it says, the names of PriorityClasses.
+func withoutClass(p *policy.Policy, pool, name string, err error) string {
+	if p.OfCluster() {
+		why := "which pods do not get: there is no such PriorityClass"
+		if err != nil {
+			why = "which a pod did not get: it could not be read"
+		}
+		return fmt.Sprintf("%s: pool %s has a priorityClassName, %s", p.Told(), pool, why)
+	}
+	if err != nil {
+		return fmt.Sprintf("%s: pool %s has priorityClassName %s, which a pod did not get: %v", p.Told(), pool, name, err)
+	}
+	return fmt.Sprintf("%s: pool %s has priorityClassName %s, which pods do not get: there is no such PriorityClass", p.Told(), pool, name)
 }
 
 // withoutPolicy decides about a pod that nothing divides. Gone says that its owner is not there. One with the gate waits where that may change.
@@ -186,10 +199,14 @@ func invalid(req feature.Request, p *policy.Policy) feature.Decision {
 	if gated {
 		becomes = "wait for a minute, and then run as they are"
 	}
-	text := fmt.Sprintf("%s is invalid, so its pods %s: %s", p.Source, becomes, strings.ReplaceAll(p.Err.Error(), "\n", "; "))
+	why := "its status says why"
+	if !p.OfCluster() { // the errors quote the policy, which people who create pods may not read
+		why = strings.ReplaceAll(p.Err.Error(), "\n", "; ")
+	}
+	text := fmt.Sprintf("%s is invalid, so its pods %s: %s", p.Told(), becomes, why)
 	d := feature.Decision{Pod: req.Pod, Warnings: []string{text}, Events: []feature.Event{{Reason: stowage.EventInvalidStrategy, Note: text}}}
 	if gated {
-		d.Wait = fmt.Errorf("%w: %s is invalid", feature.ErrUndecidable, p.Source)
+		d.Wait = fmt.Errorf("%w: %s is invalid", feature.ErrUndecidable, p.Told())
 	}
 	return d
 }
@@ -374,7 +391,7 @@ func (f *Feature) assign(ctx context.Context, a *assignment, req feature.Request
 		id, seat = res.ID, res.Seat
 		if !res.Written {
 			origin = ledger.OriginUnshared
-			text := "the API was too slow to share a seat among the replicas, so the counts of " + a.policy.Source + " may be off by a pod"
+			text := "the API was too slow to share a seat among the replicas, so the counts of " + a.policy.Told() + " may be off by a pod"
 			d.Warnings = append(d.Warnings, text)
 			d.Events = append(d.Events, feature.Event{Reason: stowage.EventSeatNotShared, Note: text})
 		}
@@ -402,7 +419,7 @@ func (f *Feature) admitFull(a *assignment, dryRun bool, d *feature.Decision) {
 	}
 	a.full = true
 	a.pod.SetAnnotation(stowage.ClaimAnnotation, f.Key.Sign(origin, "", a.holder(), ledger.Seat{}))
-	text := fmt.Sprintf("%s: %v, so a pod was admitted without a pool", a.policy.Source, sequence.ErrFull)
+	text := fmt.Sprintf("%s: %v, so a pod was admitted without a pool", a.policy.Told(), sequence.ErrFull)
 	d.Warnings = append(d.Warnings, text)
 	d.Events = append(d.Events, feature.Event{Reason: stowage.EventPoolsFull, Note: text})
 }

@@ -443,3 +443,44 @@ func TestPolicyChangesBetweenTwoPasses(t *testing.T) {
 		}
 	}
 }
+
+// Whoever creates pods reads warnings, and events of the namespace. Neither names a ClusterSpreadPolicy, nor the PriorityClass that it gives, nor what is
+// wrong with it: only who may read the policy is told that.
+func TestTenantsReadNoClusterPolicy(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*stowage.ClusterSpreadPolicySpec, *podpatch.Pod)
+		want string
+	}{
+		"no PriorityClass": {func(s *stowage.ClusterSpreadPolicySpec, _ *podpatch.Pod) { s.Pools[0].PriorityClassName = "secret-class" },
+			"a ClusterSpreadPolicy: pool spot has a priorityClassName, which pods do not get: there is no such PriorityClass"},
+		"full pools": {func(s *stowage.ClusterSpreadPolicySpec, _ *podpatch.Pod) { s.Pools[0].Weight, s.Pools[0].Base = 0, 1 },
+			"a ClusterSpreadPolicy: every pool has as many pods as it may have, so a pod was admitted without a pool"},
+		"an invalid policy": {func(s *stowage.ClusterSpreadPolicySpec, _ *podpatch.Pod) { s.Pools[0].NodeSelector["secret key"] = "" },
+			"a ClusterSpreadPolicy is invalid, so its pods are admitted as they are: its status says why"},
+		"a setting of the pod": {func(_ *stowage.ClusterSpreadPolicySpec, p *podpatch.Pod) { p.SetAnnotation(stowage.SpillAnnotation, "2m") },
+			"stowage.dev/spill has no effect, because a ClusterSpreadPolicy divides the pods of this workload"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: "secret-policy", UID: "p", Generation: 1}}
+			p.Spec.Mode = stowage.PolicyEnforce
+			p.Spec.Kinds = []stowage.OwnerKind{{Group: "apps", Kind: "ReplicaSet"}}
+			p.Spec.Pools = []stowage.PolicyPool{{Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: 1}}
+			web := pod("ReplicaSet", "")
+			tc.edit(&p.Spec, web)
+			o := world.Objects{PriorityClasses: []string{"another"}, Policies: world.Policies{Cluster: []*stowage.ClusterSpreadPolicy{p}}}
+			o.Workloads = []*world.Workload{{Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "uid"}, Namespace: "ns", Labelled: true}}
+			f, _ := newFeature(manifests.New(o))
+			var texts []string
+			for range 2 { // the second pod finds the base taken
+				d := decide(t, f, web, false)
+				texts = append(texts, d.Warnings...)
+				for _, e := range d.Events {
+					texts = append(texts, e.Note)
+				}
+			}
+			if all := strings.Join(texts, "\n"); !strings.Contains(all, tc.want) || strings.Contains(all, "secret") {
+				t.Errorf("the texts are %q, want %q, and no secret", texts, tc.want)
+			}
+		})
+	}
+}

@@ -61,7 +61,7 @@ func setting(template map[string]string, root *world.Workload, key string) (stri
 func (c *Compiled) lower(setting func(key string) (string, bool)) {
 	for _, key := range []string{stowage.RebalanceAnnotation, stowage.SpillAnnotation, stowage.AcrossAnnotation} {
 		if _, ok := setting(key); ok {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("%s has no effect, because %s divides the pods of this workload", key, c.Source))
+			c.Warnings = append(c.Warnings, fmt.Sprintf("%s has no effect, because %s divides the pods of this workload", key, c.Told()))
 		}
 	}
 	v, ok := setting(stowage.RepairAnnotation)
@@ -72,7 +72,7 @@ func (c *Compiled) lower(setting func(key string) (string, bool)) {
 	case level < 0:
 		c.Warnings = append(c.Warnings, ignored(stowage.RepairAnnotation, v))
 	case level > slices.Index(repairs, c.Repair):
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%s is %s and is ignored: %s has repair %s, which a workload may only lower", stowage.RepairAnnotation, v, c.Source, c.Repair))
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%s is %s and is ignored: %s has repair %s, which a workload may only lower", stowage.RepairAnnotation, v, c.Told(), c.Repair))
 	default:
 		c.Repair, c.EvictEarly = repairs[level], false
 	}

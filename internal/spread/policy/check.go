@@ -173,10 +173,12 @@ func (f *Finder) Check(ctx context.Context, w world.Object, own feature.Metadata
 	if err != nil || d == nil {
 		return found, err
 	}
-	return append(found, Finding{Field: field, Text: Beside(d), Fix: fmt.Sprintf("remove the strategy in %s, or delete PodDistributor %s", field, d.Name)}), nil
+	// Whoever writes the workload, or reaches the port, may not be allowed to read PodDistributors.
+	const text = "the strategy is ignored, because a PodDistributor divides the pods of this workload"
+	return append(found, Finding{Field: field, Text: text, Fix: fmt.Sprintf("remove the strategy in %s, or delete the PodDistributor", field)}), nil
 }
 
-// Beside says that a strategy in annotations is ignored.
+// Beside says that a strategy in annotations is ignored, to somebody who may read the PodDistributor.
 func Beside(d *versprei.PodDistributor) string {
 	return fmt.Sprintf("the strategy is ignored, because PodDistributor %s divides the pods of this workload", d.Name)
 }

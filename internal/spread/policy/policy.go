@@ -39,6 +39,18 @@ type Origin struct {
 	From   ledger.Source
 }
 
+// Told names the source in what people read who create pods: warnings, and events in the namespace of the pods. By the role stowage-view they may read
+// what is of that namespace, and no ClusterSpreadPolicy.
+func (o *Origin) Told() string {
+	if o.OfCluster() {
+		return "a ClusterSpreadPolicy"
+	}
+	return o.Source
+}
+
+// OfCluster reports whether the source is a ClusterSpreadPolicy.
+func (o *Origin) OfCluster() bool { return o.Policy != nil && o.Policy.clusterWide() }
+
 // UID returns the UID of the policy or PodDistributor, or "" for annotations.
 func (o *Origin) UID() types.UID {
 	if o.Distributor != nil {

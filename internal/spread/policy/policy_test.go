@@ -428,3 +428,13 @@ func TestInvalidPolicyAnswers(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// A finding about a workload does not name the PodDistributor that divides its pods: whoever reaches the port of the webhook may ask for any workload.
+func TestFindingsNameNoPodDistributor(t *testing.T) {
+	f := NewFinder(manifests.New(world.Objects{PodDistributors: []versprei.PodDistributor{distributor("secret", "Deployment", "web", 0)}}), Settings{})
+	own := feature.Metadata{Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1"}}
+	found, err := f.Check(t.Context(), world.Object{Namespace: "ns", Ref: ref("Deployment", "web")}, own, &feature.Metadata{})
+	if err != nil || len(found) != 1 || !strings.Contains(found[0].Text, "a PodDistributor divides") || strings.Contains(fmt.Sprint(found), "secret") {
+		t.Errorf("got %+v, %v", found, err)
+	}
+}

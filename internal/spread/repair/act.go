@@ -81,15 +81,19 @@ func whyUnseated(moves []planner.Move, state *planner.State, p *policy.Policy, s
 			bypassed++
 		}
 	}
+	source := "the " + p.Source
+	if p.OfCluster() {
+		source = p.Told() // an event is read in the namespace of the pods
+	}
 	missed := "%d created while the webhook was not reached, or left them alone as it does where a volume is elsewhere"
 	if since.IsZero() {
-		missed = "%d created before the " + p.Source + ", or while the webhook was not reached or left them alone as it does where a volume is elsewhere"
+		missed = "%d created before " + source + ", or while the webhook was not reached or left them alone as it does where a volume is elsewhere"
 	}
 	var out []string
 	for _, cause := range []struct {
 		pods int
 		text string
-	}{{before, "%d created before the " + p.Source}, {early, "%d created before every replica knew the " + p.Source}, {edited, "%d with a seat in a pool that the strategy no longer has, or in none of its domains"}, {full, "%d created while every pool had its maximum"}, {bypassed, missed}} {
+	}{{before, "%d created before " + source}, {early, "%d created before every replica knew " + source}, {edited, "%d with a seat in a pool that the strategy no longer has, or in none of its domains"}, {full, "%d created while every pool had its maximum"}, {bypassed, missed}} {
 		if cause.pods > 0 {
 			out = append(out, fmt.Sprintf(cause.text, cause.pods))
 		}
