@@ -176,9 +176,11 @@ func TestListsAndMaps(t *testing.T) {
 		"an entry twice": {
 			pod: `{"metadata":{"labels":{"a":"1","b":"2","a":"3"}}}`, want: Pod{Metadata: Metadata{Labels: Strings{"a": "3", "b": "2"}}},
 		},
-		"a list twice":      {pod: `{"spec":{"containers":[{"name":"a"}],"containers":[{"name":"c"}]}}`, problem: "/spec/containers is there twice"},
-		"a map twice":       {pod: `{"metadata":{"labels":{},"labels":{}}}`, problem: "/metadata/labels is there twice"},
-		"an affinity twice": {pod: `{"spec":{"affinity":{"nodeAffinity":{}},"affinity":{"nodeAffinity":{}}}}`, problem: "/spec/affinity is there twice"},
+		"a list twice":         {pod: `{"spec":{"containers":[{"name":"a"}],"containers":[{"name":"c"}]}}`, problem: "/spec/containers is there twice"},
+		"a map twice":          {pod: `{"metadata":{"labels":{},"labels":{}}}`, problem: "/metadata/labels is there twice"},
+		"an affinity twice":    {pod: `{"spec":{"affinity":{"nodeAffinity":{}},"affinity":{"nodeAffinity":{}}}}`, problem: "/spec/affinity is there twice"},
+		"an item that is null": {pod: `{"spec":{"tolerations":[{},null]}}`, problem: "has an item that is null"},
+		"a term that is null":  {pod: `{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[null]}}}}}`, problem: "has an item that is null"},
 		"null leaves what was before": {
 			pod:  `{"metadata":{"name":"a"},"metadata":null,"spec":{"affinity":{"nodeAffinity":{}},"affinity":null,"priority":1,"priority":null},"spec":null}`,
 			want: Pod{Metadata: Metadata{Name: "a"}, Spec: Spec{Affinity: &Affinity{NodeAffinity: &corev1.NodeAffinity{}}, Priority: ptr.To[int32](1)}},

@@ -162,9 +162,13 @@ var DecodeOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontex
 
 // ignoreNull leaves a value as it is where the JSON is null. Otherwise null would remove what an earlier entry of the same name gave, and a
 // list that comes twice would not be found: with "spec":{"tolerations":[…]},"spec":null again and again, nothing would bound the lists that are decoded.
+// An item of a list that is null fails: no API server writes one, and it has the memory of an item without the braces by which a review's room is found.
 func ignoreNull(dec *jsontext.Decoder, _ any) error {
 	if dec.PeekKind() != 'n' {
 		return errors.ErrUnsupported // it is decoded as without this function
+	}
+	if parent, _ := dec.StackIndex(dec.StackDepth()); parent == '[' {
+		return fmt.Errorf("%s has an item that is null", dec.StackPointer())
 	}
 	_, err := dec.ReadToken()
 	return err
