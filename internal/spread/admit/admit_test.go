@@ -451,13 +451,17 @@ func TestTenantsReadNoClusterPolicy(t *testing.T) {
 		edit func(*stowage.ClusterSpreadPolicySpec, *podpatch.Pod)
 		want string
 	}{
-		"no PriorityClass": {func(s *stowage.ClusterSpreadPolicySpec, _ *podpatch.Pod) { s.Pools[0].PriorityClassName = "secret-class" },
+		"no PriorityClass": {func(s *stowage.ClusterSpreadPolicySpec, _ *podpatch.Pod) {
+			s.Pools[0].PriorityClassName = "secret-class"
+		},
 			"a ClusterSpreadPolicy: pool spot has a priorityClassName, which pods do not get: there is no such PriorityClass"},
 		"full pools": {func(s *stowage.ClusterSpreadPolicySpec, _ *podpatch.Pod) { s.Pools[0].Weight, s.Pools[0].Base = 0, 1 },
 			"a ClusterSpreadPolicy: every pool has as many pods as it may have, so a pod was admitted without a pool"},
 		"an invalid policy": {func(s *stowage.ClusterSpreadPolicySpec, _ *podpatch.Pod) { s.Pools[0].NodeSelector["secret key"] = "" },
 			"a ClusterSpreadPolicy is invalid, so its pods are admitted as they are: its status says why"},
-		"a setting of the pod": {func(_ *stowage.ClusterSpreadPolicySpec, p *podpatch.Pod) { p.SetAnnotation(stowage.SpillAnnotation, "2m") },
+		"a setting of the pod": {func(_ *stowage.ClusterSpreadPolicySpec, p *podpatch.Pod) {
+			p.SetAnnotation(stowage.SpillAnnotation, "2m")
+		},
 			"stowage.dev/spill has no effect, because a ClusterSpreadPolicy divides the pods of this workload"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -80,6 +80,9 @@ var (
 const (
 	mostTolerations = 16
 	mostCarried     = 16 // podLabels, and podAnnotations
+	// mostKey is how many bytes a label key has at most, and so any text that is matched with a pattern: to match one takes some hundred bytes of memory for
+	// each of its bytes.
+	mostKey = 253 + 1 + 63
 )
 
 // checkBounds reports the first list or map that has more than its schema allows. The API server refuses such an object, and a stranger sends one.
@@ -108,10 +111,48 @@ func checkBounds(pools []versprei.Pool, field fields, across *versprei.Across) e
 			}
 		}
 	}
+	for i := range pools {
+		if text, at := longText(&pools[i], field); text != "" {
+			return fmt.Errorf("a text in spec.%s[%d].%s begins with %q and has %d bytes; it may have %d, so shorten it", field.pools, i, at, text[:16], len(text), mostKey)
+		}
+	}
 	if across != nil && len(across.Domains) > sequence.MaxDomains {
 		return fmt.Errorf("spec.across.domains has %d entries; it may have %d, so remove some", len(across.Domains), sequence.MaxDomains)
 	}
 	return nil
+}
+
+// longText returns a text of a pool that is longer than any key, value or name of its schema, and the field where it is. It returns "" if there is none.
+func longText(p *versprei.Pool, field fields) (text, at string) {
+	note := func(field, s string) {
+		if len(s) > mostKey {
+			text, at = s, field
+		}
+	}
+	for _, labels := range []struct {
+		field string
+		of    map[string]versprei.LabelValue
+	}{{field.labels, p.NodeLabel}, {"podLabels", p.PodLabels}} {
+		for k, v := range labels.of {
+			note(labels.field, k)
+			note(labels.field, string(v))
+		}
+	}
+	for k := range p.PodAnnotations {
+		note("podAnnotations", k)
+	}
+	for i := range p.MatchExpressions {
+		note("matchExpressions", p.MatchExpressions[i].Key)
+		for _, v := range p.MatchExpressions[i].Values {
+			note("matchExpressions", string(v))
+		}
+	}
+	for i := range p.Tolerations {
+		note("tolerations", p.Tolerations[i].Key)
+		note("tolerations", p.Tolerations[i].Value)
+	}
+	note("priorityClassName", p.PriorityClassName)
+	return text, at
 }
 
 // checkPools reports what the API server would refuse in a pod, of what pools add to pods. Their schema does not check the form of keys

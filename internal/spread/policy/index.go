@@ -105,6 +105,10 @@ func requirements(s *stowage.Selector) (all []labels.Requirement, errs []error) 
 			len(s.MatchLabels), len(s.MatchExpressions), count, nodeset.MostLabels, nodeset.MostExpressions, nodeset.MostValues)}
 	}
 	add := func(key string, op selection.Operator, values []string) {
+		if slices.ContainsFunc(append(slices.Clip(values), key), func(s string) bool { return len(s) > mostKey }) {
+			errs = append(errs, fmt.Errorf("a key or value has more than %d bytes", mostKey)) // matching it with a pattern would take much memory
+			return
+		}
 		r, err := labels.NewRequirement(key, op, values)
 		if err != nil {
 			errs = append(errs, err)

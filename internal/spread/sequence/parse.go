@@ -81,6 +81,10 @@ const MaxText = 8 << 10
 // mostSettings is how many settings a pool has at most. There is no more to look at: a text of [MaxText] could have thousands of labels.
 const mostSettings = 2 + nodeset.MostLabels + nodeset.MostExpressions
 
+// mostSetting is how many bytes a setting has at most: more than a label's key and value have. A longer one is matched with no pattern, which takes some
+// hundred bytes of memory for each byte.
+const mostSetting = 512
+
 func parsePool(text string) (Pool, error) {
 	p := Pool{Labels: map[string]string{}}
 	if strings.TrimSpace(text) == "" {
@@ -92,7 +96,11 @@ func parsePool(text string) (Pool, error) {
 	}
 	var seen []string
 	for setting := range strings.SplitSeq(text, ",") {
-		key, err := p.set(strings.TrimSpace(setting))
+		setting = strings.TrimSpace(setting)
+		if len(setting) > mostSetting {
+			return p, fmt.Errorf("a setting has %d characters; it may have %d", len(setting), mostSetting)
+		}
+		key, err := p.set(setting)
 		if err != nil {
 			return p, err
 		}

@@ -85,6 +85,7 @@ func TestParseRefuses(t *testing.T) {
 		"a label key":           {"a b=c,weight=1", `"a b" is no label key`},
 		"a label value":         {"a=b/c,weight=1", `"b/c" is no value of label a`},
 		"a key given twice":     {"a=b,a=c,weight=1", "a is given twice"},
+		"a long key":            {strings.Repeat("a", 600) + "=b,weight=1", "a setting has 602 characters; it may have 512"},
 		"17 labels":             {"weight=1,a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1,j=1,k=1,l=1,m=1,n=1,o=1,p=1,q=1", "there are 17 node labels; there may be 16"},
 		"two pools, both wrong": {"a=b,weight=x:weight=1", `pool 1 ("weight=1"): it has no node label`},
 		"too many pools":        {strings.Repeat("p=a,weight=1:", 100) + "p=a,weight=1", "there are 101 pools; expected at most 32"},
