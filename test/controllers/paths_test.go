@@ -104,23 +104,30 @@ func TestEveryPathIsBounded(t *testing.T) {
 
 // A warning tells of the object that is reviewed alone: whoever writes it, or reaches the port, may not be allowed to read nodes and PriorityClasses.
 func TestWarningsNameNoObjects(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "secret-node", Labels: map[string]string{"type": "spot", "zone": "z"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "secret-node", Labels: map[string]string{"type": "spot", "zone": "z", corev1.LabelHostname: "secret-node"}}}
 	must(t, cluster.Client.Create(t.Context(), node))
 	t.Cleanup(func() { must(t, cluster.Client.Delete(context.Background(), node)) })
 	h := servedPaths(t)[servedPath{"webhook", "/validate-workload"}]
 	var answer string
-	eventually(t, "a warning says that the pools share nodes", func() bool {
+	review := func(other string) {
 		r := httptest.NewRequest(http.MethodPost, "/validate-workload", strings.NewReader(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u",
 			"kind":{"group":"stowage.dev","version":"v1alpha1","kind":"SpreadPolicy"},"operation":"CREATE","namespace":"default","object":{"metadata":{"name":"p"},"spec":{"mode":"Enforce",
-			"selector":{"matchLabels":{"app":"web"}},"pools":[{"name":"a","weight":1,"nodeSelector":{"type":"spot"}},{"name":"b","weight":1,"nodeSelector":{"zone":"z"},"priorityClassName":"secret"}]}}}}`))
+			"selector":{"matchLabels":{"app":"web"}},"pools":[{"name":"a","weight":1,"nodeSelector":{"type":"spot"}},{"name":"b","weight":1,"nodeSelector":{`+other+`},"priorityClassName":"secret"}]}}}}`))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		answer = w.Body.String()
+	}
+	eventually(t, "a warning says that the pools share nodes", func() bool {
+		review(`"zone":"z"`)
 		return strings.Contains(answer, "a node has the labels of the pools a and b")
 	})
 	if strings.Contains(answer, node.Name) || strings.Contains(answer, "PriorityClass") {
 		t.Errorf("the answer is %s", answer)
+	}
+	// A guess at the name of a node is not confirmed.
+	if review(`"kubernetes.io/hostname":"secret-node"`); strings.Contains(answer, "a node") || !strings.Contains(answer, `"allowed":true`) {
+		t.Errorf("the answer about a host name is %s", answer)
 	}
 }
 
