@@ -132,7 +132,7 @@ func TestCostWriter(t *testing.T) {
 	t.Parallel()
 	const cost, other = `{"f:metadata":{"f:annotations":{"f:controller.kubernetes.io/pod-deletion-cost":{}}}}`, `{"f:metadata":{"f:labels":{"f:x":{}}}}`
 	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}
 	}
 	for name, tc := range map[string]struct {
 		fields []metav1.ManagedFieldsEntry

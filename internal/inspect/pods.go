@@ -1,9 +1,9 @@
 package inspect
 
 import (
-	"bytes"
 	"context"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -78,7 +78,7 @@ func slim(pod *corev1.Pod) *corev1.Pod {
 func costWriter(pod *corev1.Pod) string {
 	for _, f := range pod.ManagedFields {
 		created := f.Manager == "kube-controller-manager" || f.Manager == "stowage"
-		if !created && f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:`+corev1.PodDeletionCost+`"`)) {
+		if !created && f.FieldsV1 != nil && strings.Contains(f.FieldsV1.GetRawString(), `"f:`+corev1.PodDeletionCost+`"`) {
 			return f.Manager
 		}
 	}
