@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -56,11 +55,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := arrive(r, h.Pulse.age(h.Clock.Now()))
 	defer cancel()
 
-	// 1. Read the review. Nothing decoded refers to the buffer.
+	// 1. Read the review.
 	start := h.Clock.Now()
-	body := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(body)
-	rev, room, err := readReview[*podpatch.Pod](ctx, h.Intake, w, r, body)
+	rev, room, err := readReview[*podpatch.Pod](ctx, h.Intake, w, r)
 	defer room.release()
 	if err != nil {
 		refuse(h.strangers(), w, r, err)

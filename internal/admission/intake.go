@@ -15,32 +15,36 @@ import (
 )
 
 // Reviews of up to smallReview bytes share smallReviews bytes of room, and larger ones largeReviews. Whoever creates pods, or
-// reaches the port, chooses how many come at once.
+// reaches the port, chooses how many come at once. Room is about the memory that a review takes, so all reviews that are let in take no more than
+// their room, and as much again for garbage: a replica has a gibibyte.
 const (
 	smallReview  = 64 << 10
-	smallReviews = 32 << 20
+	smallReviews = 96 << 20
 	largeReviews = 20 << 20
 )
 
-// itemRoom is the room that a small review takes for each object and each entry in it, beside its length. An empty item has 3 bytes of
-// JSON, and up to 300 of memory while it is decoded, garbage included. Large reviews take their length alone. The bounds of package
-// podpatch end the decoding of many small items there. A decoded pod takes at most some thirty times as much memory as its JSON.
-const itemRoom = 96
+// itemRoom is the room that a review takes for each item in it while it is decoded, beside twice its length for the body and the texts: what [podpatch.Pod.Size] may
+// find, and garbage. Items are not known before, so commas and brackets are counted, of which each item has one.
+const itemRoom = 400
 
-// mostRoom is how much room a small review takes at most: the decoder's bounds allow no more.
-const mostRoom = 512 << 10
+// mostRoom is how much room the items of a review take at most: Stowage looks at no pod that has more (package podpatch), and answers
+// it at once.
+const mostRoom = 576 << 10
 
 // waitForRoom is how long a review waits for room at most. Whoever waits has a connection.
 const waitForRoom = 2 * time.Second
 
-// RoomOf returns the room that a review takes while it is decoded, and how much room all reviews of its size share. Braces and colons within texts
-// count, too.
+// RoomOf returns the room that a review takes while it is decoded, and how much room all reviews of its size share. Commas and brackets within texts
+// count, too. The items of a large review are not there yet when it takes its room, so it takes the most.
 func RoomOf(body []byte) (room, most int64) {
 	if len(body) > smallReview {
-		return int64(len(body)), largeReviews
+		return int64(len(body)) + mostRoom, largeReviews
 	}
-	items := int64(bytes.Count(body, []byte{'{'}) + bytes.Count(body, []byte{':'}))
-	return min(int64(len(body))+itemRoom*items, mostRoom), smallReviews
+	items := 0
+	for _, mark := range []byte{',', '{', '['} {
+		items += bytes.Count(body, []byte{mark})
+	}
+	return 2*int64(len(body)) + min(itemRoom*int64(items), mostRoom), smallReviews
 }
 
 // maxBodyBytes is the largest request body that is read. The API server takes objects of up to 3 MiB and sends at
@@ -79,10 +83,10 @@ func (h held) release() {
 	}
 }
 
-// decoded gives back the room that only decoding needs. A review may then wait for its seat for seconds, and all tenants' reviews come from
-// one client, the API server.
-func (h *held) decoded(body int) {
-	if spare := h.n - int64(body); h.room != nil && spare > 0 {
+// decoded gives back the room that only decoding needs. What was decoded keeps its room until the answer: its texts, which are no longer than the
+// body, and the memory of its items. A review may wait for its seat for seconds.
+func (h *held) decoded(body int, items int64) {
+	if spare := h.n - int64(body) - items; h.room != nil && spare > 0 {
 		h.room.Release(h.client, spare)
 		h.n -= spare
 	}
@@ -120,7 +124,7 @@ func (in *Intake) read(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if n < 0 {
 		n = maxBodyBytes
 	}
-	room, err := in.take(ctx, end, in.large, r, n)
+	room, err := in.take(ctx, end, in.large, r, n+mostRoom)
 	if err != nil {
 		return room, err
 	}

@@ -2,18 +2,25 @@ package admission
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
@@ -197,33 +204,123 @@ func TestIntakeOfUnknownLength(t *testing.T) {
 	})
 }
 
-// Reviews that wait for their seats hold no room for what decoding needed, so that a tenant whose pods have many small entries, and wait, leaves
-// the API server room for the pods of others.
-func TestDecodedReviewsHoldLittle(t *testing.T) {
-	in := NewIntake(clock.RealClock{})
-	pod := peerPod()
-	pod.Annotations = map[string]string{"a": strings.Repeat(":", smallReview-8192)}
-	colons := reviewOf(t, pod, nil)
-	var all []held
-	for range 100 {
-		r := httptest.NewRequest(http.MethodPost, "/mutate?timeout=5s", bytes.NewReader(colons))
-		r.Header.Set("Content-Type", "application/json")
-		var body bytes.Buffer
-		ctx, cancel := arrive(r, 0)
-		defer cancel()
-		_, room, err := readReview[*podpatch.Pod](ctx, in, httptest.NewRecorder(), r, &body)
-		if err != nil {
-			t.Fatal(err)
+// seatless is a feature whose pods wait for their seats, after sizing and the feature itself have copied them.
+type seatless struct{ answer <-chan struct{} }
+
+func (seatless) Name() string { return "seatless" }
+
+func (f seatless) Decide(_ context.Context, req feature.Request) (feature.Decision, error) {
+	sized := req.Pod.Clone()
+	d := feature.Decision{Pod: sized.Clone()}
+	<-f.answer
+	runtime.KeepAlive(sized)
+	return d, nil
+}
+
+// podOf returns a review of a pod with so many labels and annotations and so many containers of so many requests and limits.
+func podOf(t *testing.T, entries, containers, resources, length int) []byte {
+	t.Helper()
+	pod := &corev1.Pod{}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "nope", UID: "u", Controller: ptr.To(true)}}
+	pod.Labels, pod.Annotations = map[string]string{}, map[string]string{}
+	for i := range entries {
+		pod.Labels[fmt.Sprintf("l%d", i)], pod.Annotations[fmt.Sprintf("a%d", i)] = "", ""
+	}
+	for c := range containers {
+		list := corev1.ResourceList{}
+		for i := range resources {
+			list[corev1.ResourceName(fmt.Sprintf("r%d", i))] = resource.MustParse("1")
 		}
-		all = append(all, room)
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: fmt.Sprint(c), Resources: corev1.ResourceRequirements{Requests: list, Limits: list}})
 	}
-	if one, _ := RoomOf(bytes.Repeat([]byte("{:"), smallReview/2)); one > mostRoom {
-		t.Errorf("a review takes room of %d bytes", one)
+	body := reviewOf(t, pod, nil)
+	if len(body) > length {
+		t.Fatalf("the review has %d bytes, over %d", len(body), length)
 	}
-	for _, room := range all {
-		room.release()
+	return append(body, bytes.Repeat([]byte(" "), length-len(body))...)
+}
+
+// waiting has many clients send the same review, each as often as it can, and returns how many of the reviews wait for their seats after all others were
+// refused or answered, and how many bytes of memory these take.
+func waiting(t *testing.T, body []byte, clients, each int) (waits int, live int64) {
+	t.Helper()
+	used := func() int64 {
+		runtime.GC()
+		runtime.GC() // what a sync.Pool has goes at the second
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc + m.StackInuse)
 	}
-	if !in.small.TryAcquire("another", smallReviews/2) {
-		t.Error("room is held after all reviews")
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		h := newTestHandler(t, manifests.New(world.Objects{}), seatless{answer})
+		before := used()
+		var under, answered atomic.Int64
+		var all sync.WaitGroup
+		for client := range clients {
+			for range each {
+				under.Add(1)
+				all.Go(func() {
+					defer under.Add(-1)
+					r := httptest.NewRequest(http.MethodPost, "/mutate?timeout=30s", bytes.NewReader(body))
+					r.Header.Set("Content-Type", "application/json")
+					r.RemoteAddr = fmt.Sprintf("10.0.0.%d:1", client)
+					w := &discard{header: http.Header{}}
+					h.ServeHTTP(w, r)
+					if w.status == 0 {
+						answered.Add(1)
+					}
+				})
+			}
+		}
+		synctest.Wait()
+		<-time.After(3 * time.Second) // by the bubble's clock: the wait of who got no room is over
+		synctest.Wait()
+		waits, live = int(under.Load()), used()-before
+		close(answer)
+		all.Wait()
+		if int(answered.Load()) < waits {
+			t.Errorf("%d of %d that waited were answered", answered.Load(), waits)
+		}
+		if !h.Intake.small.TryAcquire("another", smallReviews) || !h.Intake.large.TryAcquire("another", largeReviews) {
+			t.Error("room is held after all reviews")
+		}
+	})
+	return waits, live
+}
+
+// Reviews that wait for their seats take no more memory than the room that they hold, whatever their pods are made of.
+func TestMemoryOfWaitingReviews(t *testing.T) {
+	const overhead = 8 << 10 // of a request and its goroutine
+	for name, body := range map[string][]byte{
+		"most entries of maps":            podOf(t, 1900, 20, 50, smallReview),
+		"as many entries as are let in":   podOf(t, 980, 1, 2, smallReview),
+		"as many resources as are let in": podOf(t, 2, 9, 100, smallReview),
+		"many small maps":                 podOf(t, 2, 198, 1, smallReview),
+		"many small maps, large":          podOf(t, 2, 198, 1, 2*smallReview),
+		"long":                            podOf(t, 2, 2, 2, smallReview),
+	} {
+		t.Run(name, func(t *testing.T) {
+			most := int64(smallReviews)
+			if len(body) > smallReview {
+				most = largeReviews
+			}
+			waits, live := waiting(t, body, 20, 100)
+			t.Logf("%d reviews wait, and take %d KiB, %d KiB each", waits, live>>10, live>>10/int64(max(waits, 1)))
+			if live > most+int64(waits*overhead) {
+				t.Errorf("they take %d MiB, over the room of %d MiB", live>>20, most>>20)
+			}
+		})
+	}
+}
+
+// The API server sends the reviews of all tenants from one address. So many ordinary ones may wait for their seats at once.
+func TestOrdinaryReviewsFit(t *testing.T) {
+	for size, want := range map[int]int{3 << 10: 500, 10 << 10: 500, 20 << 10: 500} {
+		waits, live := waiting(t, podOf(t, 5+size>>10, 2+size>>12, 2, size), 1, 6000)
+		t.Logf("%d reviews of %d KiB wait, and take %d KiB each", waits, size>>10, live>>10/int64(waits))
+		if waits < want {
+			t.Errorf("only %d reviews of %d KiB are let in, want %d", waits, size>>10, want)
+		}
 	}
 }

@@ -134,8 +134,15 @@ func ClientOf(remote string) string {
 	return address
 }
 
-// readReview checks the request and decodes the review. The caller releases the room as that of [Intake.read].
-func readReview[Object any](ctx context.Context, in *Intake, w http.ResponseWriter, r *http.Request, body *bytes.Buffer) (*review[Object], held, error) {
+// sized is an object that knows about how many bytes of memory its items take, beside its texts. Nil takes none.
+type sized interface {
+	comparable
+	Size() int64
+}
+
+// readReview checks the request and decodes the review. Nothing decoded refers to the body, whose buffer does not stay. The caller releases the
+// room as that of [Intake.read].
+func readReview[Object sized](ctx context.Context, in *Intake, w http.ResponseWriter, r *http.Request) (*review[Object], held, error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return nil, held{}, &httpError{http.StatusMethodNotAllowed, fmt.Errorf("method %s: an AdmissionReview is sent with POST", r.Method)}
@@ -143,13 +150,22 @@ func readReview[Object any](ctx context.Context, in *Intake, w http.ResponseWrit
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
 		return nil, held{}, &httpError{http.StatusUnsupportedMediaType, fmt.Errorf("content type %q: an AdmissionReview is sent as application/json", r.Header.Get("Content-Type"))}
 	}
+	body := buffers.Get().(*bytes.Buffer)
+	defer putBuffer(body)
 	room, err := in.read(ctx, w, r, body)
 	if err != nil {
 		return nil, room, err
 	}
 	rev, err := checkReview[Object](body)
-	room.decoded(body.Len())
-	return rev, room, err
+	if err != nil {
+		return nil, room, err // it is answered at once
+	}
+	var items int64
+	if object := rev.Request.Object; object != *new(Object) {
+		items = object.Size()
+	}
+	room.decoded(body.Len(), items)
+	return rev, room, nil
 }
 
 // checkReview decodes a body that must be an AdmissionReview with a request.

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 
@@ -31,10 +30,22 @@ var _ http.Handler = &WorkloadHandler{}
 type workload struct {
 	Metadata settings       `json:"metadata"`
 	Spec     jsontext.Value `json:"spec"`
+
+	template *settings // of its pods; nil until Size, or where the object has none
 }
 
-// template returns the metadata of the pods' template, or nil if the object has none.
-func (w *workload) template() *settings {
+// Size decodes the template, and returns about how many bytes of memory the entries of all maps take.
+func (w *workload) Size() int64 {
+	const entry = 128 // nobody copies them
+	n := len(w.Metadata.Annotations) + len(w.Metadata.Labels)
+	if w.template = w.decodeTemplate(); w.template != nil {
+		n += len(w.template.Annotations) + len(w.template.Labels)
+	}
+	return int64(entry * n)
+}
+
+// decodeTemplate returns the metadata of the pods' template, or nil if the object has none.
+func (w *workload) decodeTemplate() *settings {
 	var spec struct {
 		Template *struct {
 			Metadata settings `json:"metadata"`
@@ -61,9 +72,7 @@ func (s *settings) metadata() feature.Metadata {
 func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := arrive(r, 0)
 	defer cancel()
-	body := buffers.Get().(*bytes.Buffer)
-	defer putBuffer(body)
-	rev, room, err := readReview[*workload](ctx, h.Intake, w, r, body)
+	rev, room, err := readReview[*workload](ctx, h.Intake, w, r)
 	defer room.release()
 	if err != nil {
 		refuse(strangerLog{h.Log, h.LogLimit}, w, r, err)
@@ -72,7 +81,7 @@ func (h *WorkloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var res pipeline.Result
 	if o := rev.Request.Object; o != nil {
 		written := feature.Written{Kind: rev.Request.Kind, Namespace: rev.Request.Namespace, Name: o.Metadata.Name, Own: o.Metadata.metadata(), Spec: o.Spec}
-		if t := o.template(); t != nil {
+		if t := o.template; t != nil {
 			template := t.metadata()
 			written.Template = &template
 		}

@@ -18,7 +18,8 @@ import (
 )
 
 // A replica with the memory limit of an installation lives through six clients of four connections each that send the largest reviews of
-// the smallest items, and answers others meanwhile. It does so, too, when a tenant creates such pods through the API server.
+// the smallest items, and answers others meanwhile. It does so, too, when a tenant creates such pods through the API server, and when strangers
+// send many small reviews of pods with as many entries as fit, whose owner does not exist.
 func TestMemoryOfReviews(t *testing.T) {
 	const limit, size = 1 << 30, 7<<20 - 64<<10
 	group := newMemoryGroup(t, limit)
@@ -36,6 +37,7 @@ func TestMemoryOfReviews(t *testing.T) {
 	defer stop()
 	var asking sync.WaitGroup
 	bodies := hostileReviews(size)
+	ownerless := reviewOfEntries("default", 60<<10)
 	var hostile atomic.Int64
 	for address := range 6 {
 		s := newStranger(fmt.Sprintf("127.3.0.%d", address+1), replica.WebhookAddr)
@@ -45,6 +47,16 @@ func TestMemoryOfReviews(t *testing.T) {
 					if s.ask(ctx, bodies[(address+3*i)%len(bodies)]) != 0 {
 						hostile.Add(1)
 					}
+				}
+			})
+		}
+	}
+	for address := range 20 {
+		s := newStranger(fmt.Sprintf("127.3.1.%d", address+1), replica.WebhookAddr)
+		for range 20 {
+			asking.Go(func() {
+				for ctx.Err() == nil {
+					s.ask(ctx, ownerless)
 				}
 			})
 		}

@@ -103,6 +103,17 @@ func hostileReviews(size int) [][]byte {
 	}
 }
 
+// reviewOfEntries is a review of a pod of about so many bytes with as many labels and annotations as are let in, and an owner that does not exist.
+func reviewOfEntries(namespace string, size int) []byte {
+	var entries strings.Builder
+	for i := range 980 {
+		fmt.Fprintf(&entries, `,"%x":"%s"`, i, strings.Repeat("v", max(0, size/1960-9)))
+	}
+	all := strings.TrimPrefix(entries.String(), ",")
+	owner := `"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"nope","uid":"u","controller":true}]`
+	return review(namespace, fmt.Sprintf(`"name":"p",%s,"labels":{%s},"annotations":{%[2]s}`, owner, all), `"containers":[{"name":"c"}]`)
+}
+
 // series counts the time series that a process publishes.
 func series(t *testing.T, url string) (n int) {
 	t.Helper()
