@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"maps"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -36,16 +35,17 @@ func (p *process) addMetrics(pages map[string]http.Handler) error {
 		readers := newReaders(p.clients.set.AuthenticationV1().TokenReviews(), p.clients.set.AuthorizationV1().SubjectAccessReviews(), clock.RealClock{}, p.log.WithName("metrics"))
 		allow = readers.only
 	}
-	paths := map[string]http.Handler{metricsPath: promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})}
-	maps.Copy(paths, pages)
+	// Everybody may be allowed to read the metrics, so whoever reads them slowly holds no place.
 	places := fair.NewPool[string](mostInFlight)
-	for path, h := range paths {
+	scrapes := promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
+	paths := map[string]http.Handler{metricsPath: allow(metricsPath, (&unread{}).inMemory(limitInFlight(places, scrapes)))}
+	for path, h := range pages {
 		paths[path] = allow(path, limitInFlight(places, h))
 	}
 	return p.addPlainPort(plainPort{name: "metrics", address: p.MetricsAddress, paths: paths, secure: secure, header: maxTokenHeader})
 }
 
-// The limits of a plain port. An answer is made in memory, and the metrics of a large cluster are megabytes.
+// The limits of a plain port. Answers are made in memory, and the metrics of a large cluster are megabytes.
 const (
 	mostInFlight    = 8           // requests; one client has half of them at most
 	waitForInFlight = time.Second // for how long a request waits for its turn
