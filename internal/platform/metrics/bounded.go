@@ -76,7 +76,8 @@ func (g *BoundedGauge) Set(value float64, labels ...string) {
 		known = &series{labels: labels}
 		g.series[key] = known
 	}
-	if !known.named && g.all < mostSeries && g.named[labels[0]] < mostSeriesOfNamespace && g.bytes+len(key) <= mostLabelBytes {
+	// What has no namespace is not a tenant's.
+	if !known.named && g.all < mostSeries && (labels[0] == "" || g.named[labels[0]] < mostSeriesOfNamespace) && g.bytes+len(key) <= mostLabelBytes {
 		g.addRest(-known.value)
 		known.named = true
 		g.all++

@@ -5,22 +5,22 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
 
 // Metrics count what policies divide, and would divide.
 type Metrics struct {
-	workloads, pods *prometheus.GaugeVec
+	workloads, pods *metrics.BoundedGauge
 }
 
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
 	return &Metrics{
-		workloads: set.GaugeVec("stowage_policy_workloads", "Workloads that a policy selects: balanced, unbalanced, audited, shadowed by another source, not_reached by the webhook, kept by a volume, or with an unsuitable pool", "kind", "namespace", "name", "state"),
-		pods:      set.GaugeVec("stowage_policy_pods", "Pods of these workloads: seated or without_seat; in mode Audit in_place, in_other_pool, in_other_domain, outside of all pools, or waiting for a node", "kind", "namespace", "name", "state"),
+		workloads: set.BoundedGauge("stowage_policy_workloads", "Workloads that a policy selects: balanced, unbalanced, audited, shadowed by another source, not_reached by the webhook, kept by a volume, or with an unsuitable pool.", "namespace", "kind", "name", "state"),
+		pods:      set.BoundedGauge("stowage_policy_pods", "Pods of these workloads: seated or without_seat; in mode Audit in_place, in_other_pool, in_other_domain, outside of all pools, or waiting for a node.", "namespace", "kind", "name", "state"),
 	}
 }
 
@@ -34,17 +34,19 @@ func AddServed(set *metrics.Set, served func() bool) {
 	})
 }
 
-// mostSeries is how many policies have metrics: those of the cluster first. Anybody who may write SpreadPolicies makes more.
-const mostSeries = 1000
-
-// set publishes what was counted.
+// set publishes what was counted: of the cluster's policies first, and then of one policy of each namespace in turn. Anybody who may write SpreadPolicies
+// makes more, and where not all of them have room, those that a namespace has beyond others have none.
 func (m *Metrics) set(tallies map[types.UID]*tally) {
 	m.workloads.Reset()
 	m.pods.Reset()
 	all := slices.SortedFunc(maps.Values(tallies), func(a, b *tally) int {
-		return cmp.Or(cmp.Compare(a.of.Kind, b.of.Kind), cmp.Compare(a.of.Namespace, b.of.Namespace), cmp.Compare(a.of.Name, b.of.Name))
+		return cmp.Or(cmp.Compare(a.of.Namespace, b.of.Namespace), cmp.Compare(a.of.Name, b.of.Name))
 	})
-	for _, t := range all[:min(len(all), mostSeries)] {
+	of := func(i int) string { return all[i].of.Namespace }
+	order := fair.Turns(len(all), of)
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(min(1, len(of(i))), min(1, len(of(j)))) }) // the cluster's first
+	for _, i := range order {
+		t := all[i]
 		st := t.status
 		workloads := map[string]int32{"shadowed": st.Shadowed, "not_reached": st.NotReached, "kept": st.KeptByVolume, "unsuitable": st.Unsuitable}
 		pods := map[string]int32{}
@@ -57,10 +59,10 @@ func (m *Metrics) set(tallies map[types.UID]*tally) {
 			pods["seated"], pods["without_seat"] = st.Pods-st.WithoutSeat, st.WithoutSeat
 		}
 		for state, n := range workloads {
-			m.workloads.WithLabelValues(t.of.Kind, t.of.Namespace, t.of.Name, state).Set(float64(n))
+			m.workloads.Set(float64(n), t.of.Namespace, t.of.Kind, t.of.Name, state)
 		}
 		for state, n := range pods {
-			m.pods.WithLabelValues(t.of.Kind, t.of.Namespace, t.of.Name, state).Set(float64(n))
+			m.pods.Set(float64(n), t.of.Namespace, t.of.Kind, t.of.Name, state)
 		}
 	}
 }
