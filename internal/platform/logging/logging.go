@@ -20,6 +20,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/platform/certs"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 )
 
 // New makes the process's logger and gives it to the libraries that keep one
@@ -30,7 +31,7 @@ func New(w io.Writer, level slog.Leveler, format string) logr.Logger {
 	if format == "text" {
 		handler = slog.NewTextHandler(w, options)
 	}
-	handler = quiet{handler}
+	handler = newQuiet(handler)
 	logger := logr.FromSlogHandler(handler)
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
@@ -39,8 +40,21 @@ func New(w io.Writer, level slog.Leveler, format string) logr.Logger {
 	return logger
 }
 
-// quiet is a handler for which it is no error that a namespace is being deleted, or that the context of some work has ended.
-type quiet struct{ slog.Handler }
+// quiet is a handler for which it is no error that a namespace is being deleted, or that the context of some work has ended. It drops lines
+// of controller-runtime about reconciliations that failed, beyond a rate that namespaces share: tenants decide how many objects there are. The metrics of
+// controller-runtime count all.
+type quiet struct {
+	slog.Handler
+	namespace string // of the logger
+	failures  *fair.Limiter[string]
+}
+
+func newQuiet(h slog.Handler) quiet {
+	return quiet{Handler: h, failures: fair.NewLimiter[string](1, 50)}
+}
+
+// reconcilerError is the message of controller-runtime about a reconciliation that failed.
+const reconcilerError = "Reconciler error"
 
 // Handle implements [slog.Handler].
 func (h quiet) Handle(ctx context.Context, r slog.Record) error {
@@ -57,6 +71,9 @@ func (h quiet) Handle(ctx context.Context, r slog.Record) error {
 			r.Level = slog.LevelDebug
 		}
 		if !h.Enabled(ctx, r.Level) {
+			return nil
+		}
+		if r.Message == reconcilerError && !h.failures.Allow(h.namespace, r.Time) {
 			return nil
 		}
 	}
@@ -104,10 +121,21 @@ func textOf(v slog.Value) (string, bool) {
 }
 
 // WithAttrs implements [slog.Handler].
-func (h quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{h.Handler.WithAttrs(attrs)} }
+func (h quiet) WithAttrs(attrs []slog.Attr) slog.Handler {
+	for _, a := range attrs {
+		if a.Key == "namespace" {
+			h.namespace = a.Value.String()
+		}
+	}
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
+}
 
 // WithGroup implements [slog.Handler].
-func (h quiet) WithGroup(name string) slog.Handler { return quiet{h.Handler.WithGroup(name)} }
+func (h quiet) WithGroup(name string) slog.Handler {
+	h.Handler = h.Handler.WithGroup(name)
+	return h
+}
 
 // namespaceTerminating reports whether an error says that a namespace is being deleted, or is gone.
 func namespaceTerminating(err error) bool {

@@ -25,7 +25,7 @@ func TestExpectedErrorsAreQuiet(t *testing.T) {
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	handshake := func(err error) string { return fmt.Sprintf("http: TLS handshake error from 1.2.3.4:5: %v\n", err) }
 	var out bytes.Buffer
-	handler := quiet{slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn})}
+	handler := newQuiet(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	log := logr.FromSlogHandler(handler).WithName("events").WithValues("k", "v")
 	for name, tc := range map[string]struct {
 		write func()
@@ -58,10 +58,30 @@ func TestExpectedErrorsAreQuiet(t *testing.T) {
 // Whoever chooses names cannot fill the log with them.
 func TestLongValuesAreCut(t *testing.T) {
 	var out bytes.Buffer
-	log := logr.FromSlogHandler(quiet{slog.NewJSONHandler(&out, nil)})
+	log := logr.FromSlogHandler(newQuiet(slog.NewJSONHandler(&out, nil)))
 	long := strings.Repeat("x", 1<<20)
 	log.Error(errors.New(long), "m", "uid", types.UID(long), "name", long, "count", 3)
 	if n := out.Len(); n < 3*maxValue || n > 4*maxValue || !strings.Contains(out.String(), `"count":3`) {
 		t.Errorf("the line has %d bytes", n)
+	}
+}
+
+// Reconciliations that fail have few lines, however many objects a tenant has, and another namespace has its own.
+func TestFailedReconciliationsAreLimited(t *testing.T) {
+	var out bytes.Buffer
+	log := logr.FromSlogHandler(newQuiet(slog.NewJSONHandler(&out, nil))).WithName("spread").WithValues("controller", "repair")
+	for i := range 3000 {
+		log.WithValues("namespace", "tenant", "name", fmt.Sprint(i)).Error(errors.New("no such kind"), reconcilerError)
+	}
+	log.WithValues("namespace", "other", "name", "web").Error(errors.New("conflict"), reconcilerError)
+	if lines := strings.Count(out.String(), "\n"); lines > 60 || lines < 20 || !strings.Contains(out.String(), `"namespace":"other"`) {
+		t.Errorf("%d lines, of another namespace: %t", lines, strings.Contains(out.String(), `"namespace":"other"`))
+	}
+	out.Reset()
+	for range 100 {
+		log.WithValues("namespace", "tenant").Error(errors.New("e"), "another message")
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 100 {
+		t.Errorf("%d lines of another message", lines)
 	}
 }

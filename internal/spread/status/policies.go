@@ -17,6 +17,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -60,11 +61,15 @@ type policyRun struct {
 	audits map[ledger.OwnerKey]*audit
 	due    map[ledger.OwnerKey]*world.Workload
 	looked map[ledger.OwnerKey]time.Time // when somebody last tried
+	// uncounted are the workloads that could not be counted, and have a line in the log.
+	uncounted map[ledger.OwnerKey]bool
+	logs      *fair.Limiter[string] // of such lines, by namespace
 }
 
 // Register implements [leader.Controller].
 func (c *Policies) Register(t *leader.Term) error {
-	r := &policyRun{Policies: c, changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}, due: map[ledger.OwnerKey]*world.Workload{}, looked: map[ledger.OwnerKey]time.Time{}}
+	r := &policyRun{Policies: c, changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}, due: map[ledger.OwnerKey]*world.Workload{}, looked: map[ledger.OwnerKey]time.Time{},
+		uncounted: map[ledger.OwnerKey]bool{}, logs: fair.NewLimiter[string](1, 20)}
 	t.AtEnd(c.Seats.Changes.Add(func(seats.Change) { r.changed() }))
 	t.AtEnd(func() { c.Metrics.set(nil) })
 	t.Go(func(ctx context.Context) {
@@ -221,13 +226,25 @@ func (r *policyRun) countWorkloads(ctx context.Context, tallies map[types.UID]*t
 			continue
 		}
 		there[seats.OwnerOf(w).Key()] = true
-		if err := r.countWorkload(ctx, w, registration, tallies); err != nil { // the others are counted
-			r.Log.Error(err, "a workload was not counted for the status of policies", (world.Object{Namespace: w.Namespace, Ref: w.Ref}).LogKeys()...)
-		}
+		r.noteCounted(w, r.countWorkload(ctx, w, registration, tallies)) // the others are counted, too
 	}
+	maps.DeleteFunc(r.uncounted, func(key ledger.OwnerKey, _ bool) bool { return !there[key] })
 	maps.DeleteFunc(r.audits, func(key ledger.OwnerKey, _ *audit) bool { return !there[key] })
 	maps.DeleteFunc(r.looked, func(key ledger.OwnerKey, _ time.Time) bool { return !there[key] })
 	return nil
+}
+
+// noteCounted logs that a workload could not be counted, once until it can be counted again. Tenants decide how many workloads there are, so
+// namespaces share a rate of such lines.
+func (r *policyRun) noteCounted(w *world.Workload, err error) {
+	key := seats.OwnerOf(w).Key()
+	switch {
+	case err == nil:
+		delete(r.uncounted, key)
+	case !r.uncounted[key] && r.logs.Allow(w.Namespace, r.Clock.Now()):
+		r.uncounted[key] = true
+		r.Log.Error(err, "a workload was not counted for the status of policies", (world.Object{Namespace: w.Namespace, Ref: w.Ref}).LogKeys()...)
+	}
 }
 
 // countWorkload counts the pods of one owner.

@@ -2,11 +2,14 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -239,5 +242,51 @@ func TestCountPolicies(t *testing.T) {
 	r.count(t.Context())
 	if !r.counted.Equal(counted) {
 		t.Error("it is counted again though nothing changed")
+	}
+}
+
+// A workload that cannot be counted has one line in the log until it can be counted again, and a namespace of many such workloads leaves lines for others.
+func TestUncountedWorkloadsHaveFewLines(t *testing.T) {
+	clock, lines := clocktesting.NewFakeClock(time.Unix(1e9, 0)), map[string]int{}
+	log := funcr.New(func(_, args string) {
+		for _, namespace := range []string{"tenant", "other"} {
+			if strings.Contains(args, `"namespace"="`+namespace+`"`) {
+				lines[namespace]++
+			}
+		}
+	}, funcr.Options{})
+	r := &policyRun{
+		Policies:  &Policies{Controller: &Controller{Clock: clock, Log: log}},
+		uncounted: map[ledger.OwnerKey]bool{}, logs: fair.NewLimiter[string](1, 20),
+	}
+	workload := func(namespace string, i int) *world.Workload {
+		w := &world.Workload{Namespace: namespace, Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: fmt.Sprint("web-", i)}}
+		w.UID = types.UID(fmt.Sprint(namespace, i))
+		return w
+	}
+	failed := errors.New("too many kinds")
+	pass := func() {
+		for i := range 300 {
+			r.noteCounted(workload("tenant", i), failed)
+		}
+		r.noteCounted(workload("other", 0), failed)
+		clock.Step(5 * time.Second)
+	}
+	for range 12 {
+		pass()
+	}
+	if lines["tenant"] > 80 || lines["tenant"] < 10 || lines["other"] != 1 {
+		t.Errorf("in a minute there are %d lines of a namespace with 300 workloads that fail, and %d of another one", lines["tenant"], lines["other"])
+	}
+	for range 120 {
+		pass()
+	}
+	if lines["tenant"] != 300 || lines["other"] != 1 {
+		t.Errorf("in all there are %d and %d lines, of 300 workloads and 1", lines["tenant"], lines["other"])
+	}
+	r.noteCounted(workload("other", 0), nil)
+	pass()
+	if lines["other"] != 2 {
+		t.Errorf("a workload that fails again has %d lines", lines["other"])
 	}
 }

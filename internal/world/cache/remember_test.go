@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -115,6 +116,38 @@ func TestRememberServedKind(t *testing.T) {
 		}
 		if reads != step.reads {
 			t.Errorf("%s: %d reads, want %d", step.name, reads, step.reads)
+		}
+	}
+}
+
+// Workloads whose controllers are of more kinds than may be looked up do not fail for ever, when these kinds are not served.
+func TestManyKindsThatAreNotServed(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	server := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return &meta.NoKindMatchError{}
+		},
+	}).Build()
+	c := New(fake.NewClientBuilder().Build(), server, clock, ForAdmission())
+	pass := func() (failed int) {
+		for i := range 300 {
+			if _, err := c.Workload(t.Context(), "ns", world.Ref{APIVersion: fmt.Sprintf("ex%d.com/v1", i), Kind: "Gang", Name: "x", UID: "u"}); err != nil {
+				failed++
+			}
+		}
+		return failed
+	}
+	if pass() == 0 {
+		t.Error("all kinds are looked up at once")
+	}
+	for range 1800 {
+		clock.SetTime(clock.Now().Add(time.Second))
+		pass()
+	}
+	for range 60 {
+		clock.SetTime(clock.Now().Add(time.Second))
+		if failed := pass(); failed > 0 {
+			t.Fatalf("%d of 300 workloads fail after half an hour", failed)
 		}
 	}
 }

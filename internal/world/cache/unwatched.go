@@ -24,6 +24,8 @@ const (
 	unreadableTTL = 5 * time.Minute
 	servedTTL     = time.Hour
 	unservedTTL   = 10 * time.Second
+	// mostUnservedTTL is for one that was not served whenever somebody looked. Each look is four times as far from the one before.
+	mostUnservedTTL = 10 * time.Minute
 )
 
 // unwatchedBytes is how many bytes of workloads of other kinds are remembered.
@@ -105,13 +107,16 @@ func selectorKeysOf(u *unstructured.Unstructured) []string {
 }
 
 // serves reports whether the API server has a kind. To look up a kind that nobody has asked for may take a discovery. All such
-// kinds wait for it, and no context ends it. So an object of the kind is read for it once, in a lane of its own.
+// kinds wait for it, and no context ends it. So an object of the kind is read for it once, in a lane of its own. That a kind is not served holds while it
+// cannot be looked up again: where tenants name more kinds than may be looked up, all of their workloads would fail for ever.
 func (c *Cache) serves(ctx context.Context, who Asker, namespace string, ref world.Ref, gvk schema.GroupVersionKind) (bool, error) {
 	if c.kinds.limit == nil {
 		return true, nil
 	}
-	if known, ok := c.served.Get(gvk); ok {
-		return known.(bool), nil
+	entry, _ := c.served.Get(gvk)
+	was, known := entry.(kindKnown)
+	if known && c.clock.Now().Before(was.until) {
+		return was.served, nil
 	}
 	served, err := readUncached(ctx, c, c.kinds, who, readKey{what: "kind", ref: kindOnly(ref)}, func(ctx context.Context) (bool, error) {
 		err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, metadataOf(gvk))
@@ -123,15 +128,28 @@ func (c *Cache) serves(ctx context.Context, who Asker, namespace string, ref wor
 		}
 		return false, err
 	})
+	if err != nil && known && !was.served {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}
 	ttl := unservedTTL
-	if served {
+	switch {
+	case served:
 		ttl = servedTTL
+	case known && !was.served:
+		ttl = min(4*was.ttl, mostUnservedTTL)
 	}
-	c.served.Add(gvk, served, ttl)
+	c.served.Add(gvk, kindKnown{served, ttl, c.clock.Now().Add(ttl)}, servedTTL)
 	return served, nil
+}
+
+// kindKnown is whether a kind is served, and until when nobody looks again.
+type kindKnown struct {
+	served bool
+	ttl    time.Duration
+	until  time.Time
 }
 
 // kindOnly is the kind of a reference, without an object.
