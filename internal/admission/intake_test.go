@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
@@ -221,7 +220,7 @@ func (f seatless) Decide(_ context.Context, req feature.Request) (feature.Decisi
 func podOf(t *testing.T, entries, containers, resources, length int) []byte {
 	t.Helper()
 	pod := &corev1.Pod{}
-	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "nope", UID: "u", Controller: ptr.To(true)}}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "nope", UID: "u", Controller: new(true)}}
 	pod.Labels, pod.Annotations = map[string]string{}, map[string]string{}
 	for i := range entries {
 		pod.Labels[fmt.Sprintf("l%d", i)], pod.Annotations[fmt.Sprintf("a%d", i)] = "", ""
