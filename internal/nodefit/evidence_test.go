@@ -4,8 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/stowage-dev/stowage/test/testkit"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // A pod is evidence for another one if it asks for as much, and for the same nodes.
@@ -35,12 +34,27 @@ func TestAlike(t *testing.T) {
 
 func TestCovers(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct {
-		has, asks string
+	list := func(cpu, gpu string) corev1.ResourceList {
+		out := corev1.ResourceList{}
+		for name, q := range map[corev1.ResourceName]string{"cpu": cpu, "x/gpu": gpu} {
+			if q != "" {
+				out[name] = resource.MustParse(q)
+			}
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		has, asks corev1.ResourceList
 		want      bool
-	}{{"cpu=1", "cpu=1", true}, {"cpu=1", "cpu=2", false}, {"cpu=1,x/gpu=1", "cpu=1", true}, {"cpu=1", "cpu=1,x/gpu=1", false}, {"cpu=1", "", true}} {
-		if got := Covers(testkit.ResourceList(tc.has), testkit.ResourceList(tc.asks)); got != tc.want {
-			t.Errorf("%s for %s: %t", tc.has, tc.asks, got)
+	}{
+		"as much":                 {list("1", ""), list("1", ""), true},
+		"less":                    {list("1", ""), list("2", ""), false},
+		"another resource beside": {list("1", "1"), list("1", ""), true},
+		"a resource is missing":   {list("1", ""), list("1", "1"), false},
+		"nothing is asked for":    {list("1", ""), nil, true},
+	} {
+		if got := Covers(tc.has, tc.asks); got != tc.want {
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }
