@@ -399,7 +399,7 @@ func TestProblems(t *testing.T) {
 		"a PodDistributor with a target": {objects: []client.Object{web(1, nil), pod("x", "0", 1, nil), &versprei.PodDistributor{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}, Spec: versprei.PodDistributorSpec{
 				Target: versprei.Target{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, Distribution: distributor.Spec.Distribution,
-			}}}, want: []string{"ReplicaSet/web: the strategy is ignored, because PodDistributor d divides the pods of this workload"}},
+			}}}, want: []string{"ReplicaSet/web: the strategy is ignored, because a PodDistributor divides the pods of this workload"}},
 		"a peer pod that waits for a VM": {objects: []client.Object{node("10", nil), pod("vm", "", 0, func(p *corev1.Pod) {
 			kata(p)
 			waits(p)

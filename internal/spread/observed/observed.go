@@ -105,7 +105,7 @@ func (p *Pod) Waiting() bool { return p.Active && p.Node == "" && p.Unschedulabl
 func (p *Pod) Age(now time.Time) time.Duration { return now.Sub(time.Unix(p.Created, 0)) }
 
 // CostRank returns the rank that the pod's deletion cost should stand for. Foreign says that Stowage did not write the cost, or that it is gone, so
-// that a scale-down does not follow the rank. A pod that its owner removes by ordinal has no cost that counts.
+// that a scale-down does not follow the rank. A pod that its owner removes by ordinal has no cost that counts, and its claim names no rank.
 func (p *Pod) CostRank(l *layout.Layout) (rank int64, foreign bool) {
 	pool, known := l.PoolKeyed(p.Pool)
 	if !known || p.Ordinal < 1 || p.Origin == ledger.OriginOrdinal {
@@ -115,7 +115,7 @@ func (p *Pod) CostRank(l *layout.Layout) (rank int64, foreign bool) {
 	if rank := sequence.RankOfCost(p.Cost, own, ledger.CostRank(p.ID)); rank != 0 {
 		return rank, false
 	}
-	return own, p.Cost != "" || own != sequence.NoRank // without a cost, a pod goes first, too
+	return own, p.Cost != "" || own != sequence.NoRank && ledger.CostRank(p.ID) > 0 // without a rank or a cost, a pod goes first in any case
 }
 
 // Owner is what makes pods, with those of its pods that have a seat.

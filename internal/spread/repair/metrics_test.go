@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
@@ -66,6 +67,7 @@ func TestDistanceOfAJob(t *testing.T) {
 func TestForeignCosts(t *testing.T) {
 	y := seated("y", "0", 1)
 	delete(y.Annotations, corev1.PodDeletionCost)
+	y.Annotations[stowage.ClaimAnnotation] = key.Sign(ledger.OriginClaimed, ledger.WithCostRank("y", 2), ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: "0", Ordinal: 1})
 	b := newBench(t, append(workload(2), seated("x", "1", 1), y)...)
 	b.clock.Step(b.Timing.Quiet)
 	for _, want := range []float64{1, 0} {

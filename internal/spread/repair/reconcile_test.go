@@ -242,7 +242,7 @@ func pod(name, node, pool string, ordinal int64, origin ledger.Origin) *corev1.P
 	if pool != "" {
 		p.Labels[stowage.PoolLabel], p.Labels[stowage.SeatLabel] = pool, fmt.Sprint(ordinal)
 		if at, err := strconv.ParseInt(pool, 10, 64); err == nil && origin != ledger.OriginOrdinal {
-			p.Annotations[corev1.PodDeletionCost] = sequence.DeletionCost(2*(ordinal-1) + at + 1) // the pools have equal weights
+			p.Annotations[corev1.PodDeletionCost] = sequence.DeletionCost(2*ordinal - at) // the pools have equal weights, and the last comes first
 		}
 		p.Annotations[stowage.ClaimAnnotation] = key.Sign(origin, name, ledger.Holder{Namespace: "ns", Owner: "rs"}, ledger.Seat{Pool: pool, Ordinal: ordinal})
 	}
@@ -720,7 +720,7 @@ func TestBalancedSays(t *testing.T) {
 			rs.Spec.Replicas = new(int32(5))
 			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: q"}}
 		}, y: seated("y", "1", 1), reason: "PodsRefused", text: "2 of 5 pods exist, because the API server refuses to create more: exceeded quota: q"},
-		"another writer's deletion cost": {edit: func(*appsv1.ReplicaSet) {}, y: costly, reason: stowage.ReasonBalanced, text: "1 pod(s) have no pod-deletion-cost, or one that is not from Stowage"},
+		"another writer's deletion cost": {edit: func(*appsv1.ReplicaSet) {}, y: costly, reason: stowage.ReasonBalanced, text: "pod(s) have no pod-deletion-cost, or one that is not from Stowage"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := workload(2)
