@@ -83,7 +83,7 @@ func TestSituations(t *testing.T) {
 		"annotations beside a PodDistributor": {make: func(t *testing.T, n *tenant) {
 			distribute(t, n, "web", "Deployment", "web")
 			deploy(t, n, 2, nil)
-		}, want: []string{"the strategy is ignored, because PodDistributor web divides the pods of this workload"}},
+		}, want: []string{"the strategy is ignored, because a PodDistributor divides the pods of this workload"}},
 		"two PodDistributors of one target": {make: func(t *testing.T, n *tenant) {
 			distribute(t, n, "a", "Deployment", "web")
 			distribute(t, n, "b", "Deployment", "web")
