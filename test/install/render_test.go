@@ -412,7 +412,7 @@ func TestChartGrantsOnlyWhatIsOn(t *testing.T) {
 		{[]string{"features.spread=false", "features.sizing=false", "features.peerPods=false"}, slices.Concat(spread, sizing, peerPods, patching, []string{"pods/eviction create", "pods watch", "nodes watch", "limitranges watch", "replicasets watch", "daemonsets watch"})},
 		{[]string{"features.spread=false", "features.peerPods=false"}, slices.Concat(spread, peerPods, []string{"replicasets watch"})},
 		{[]string{"features.sizing=false", "features.peerPods=false"}, slices.Concat(sizing, peerPods, []string{"limitranges watch"})},
-		{[]string{"features.spread=false", "features.sizing=false", `settings={"peerpods-capacity":"Off"}`}, slices.Concat(spread, sizing, patching, capacity, []string{"nodes watch"})},
+		{[]string{"features.spread=false", "features.sizing=false", `settings={"peerpods-capacity":"Off"}`}, slices.Concat(spread, sizing, patching, capacity)}, // the zones of nodes are those of VM types
 		{[]string{`settings={"peerpods-capacity":"Off"}`}, capacity},
 		{[]string{`settings={"peerpods-capacity":false}`}, capacity},
 		{[]string{`certs.existingSecret="mine"`}, own},
