@@ -34,14 +34,17 @@ func (s *sight) seeAge(pod *corev1.Pod, view *planner.Pod) {
 // young reports whether pods may go that are ready: their workload was created moments ago. What would not be finished in that time does not begin,
 // since some pods would go and the division would not be exact. What has begun is finished.
 func (s *sight) young() bool {
-	left := podstatus.PolicyGrace - s.Time.Since(s.policy.WorkloadCreated()) // the list has just told the time
 	if s.replacingReady(s.owner.Key()) {
 		return true // until [goEarlyFor]
+	}
+	left := podstatus.PolicyGrace - s.Time.Since(s.policy.WorkloadCreated()) // the list has just told the time
+	if left <= 0 {
+		return false
 	}
 	settled := *s.state
 	settled.Settled, settled.Young = true, true
 	plan := planner.Make(settled)
-	return left > 0 && time.Duration(plan.Distance())*2*s.Timing.Quiet <= left // a successor has to come, and some quiet, before the next pod goes
+	return time.Duration(plan.Distance())*2*s.Timing.Quiet <= left // a successor has to come, and some quiet, before the next pod goes
 }
 
 // leastWait returns how long pods wait, at least, before a policy has other pools take them; 0 is for ever.
