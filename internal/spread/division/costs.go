@@ -17,6 +17,9 @@ type Costs struct {
 // costsOf looks at the pods of one owner, all of whose pools the strategy has. A ReplicaSet removes the lowest cost first. So a scale-down to any
 // number keeps the division if the pools follow each other as they do by rank. Pods of equal cost go in an order that is not known here.
 func costsOf(pods []Pod) (c Costs) {
+	if !slices.ContainsFunc(pods, func(p Pod) bool { return p.ForeignCost }) {
+		return c // repair keeps the order of Stowage's own costs
+	}
 	byCost := slices.SortedFunc(slices.Values(pods), func(a, b Pod) int { return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(b.Rank, a.Rank)) })
 	byRank := slices.SortedFunc(slices.Values(pods), func(a, b Pod) int { return cmp.Compare(b.Rank, a.Rank) })
 	c.ByNode = true
@@ -35,7 +38,6 @@ func costsOf(pods []Pod) (c Costs) {
 			ofNode[pod.NodeName] = pod.Cost
 		}
 	}
-	c.Uneven = c.Uneven && c.Foreign > 0 // the order of our own costs is repair's
 	c.ByNode = c.ByNode && len(ofNode) > 0
 	return c
 }

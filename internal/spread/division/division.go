@@ -62,16 +62,17 @@ func (v View) Pods(pods []observed.Pod) []Pod {
 		if !p.Active {
 			continue
 		}
-		out = append(out, v.pod(p))
+		pod := v.pod(p)
+		pod.Cost, _ = strconv.ParseInt(p.Cost, 10, 64) // the API server refuses one that is no number
+		pod.Rank, pod.ForeignCost = p.CostRank(v.Layout)
+		out = append(out, pod)
 	}
 	return out
 }
 
-// pod is a pod as a division counts it.
+// pod is a pod as a division counts it, without its deletion cost.
 func (v View) pod(p *observed.Pod) Pod {
 	out := Pod{Pool: p.Pool, Domain: p.Domain, Ready: p.Ready, OnNode: p.Node != "", Age: p.Age(v.Now), NodeName: p.Node}
-	out.Cost, _ = strconv.ParseInt(p.Cost, 10, 64) // the API server refuses one that is no number
-	out.Rank, out.ForeignCost = p.CostRank(v.Layout)
 	switch {
 	case out.OnNode:
 		out.Node = v.Nodes(p.Node)

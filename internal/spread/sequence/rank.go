@@ -42,10 +42,16 @@ func DeletionCost(rank int64) string {
 // rank of the pod's seat is own, and signed is the rank in the pod's claim, or 0 if the claim has none.
 func RankOfCost(cost string, own, signed int64) int64 {
 	switch {
-	case cost == DeletionCost(own):
+	case isCost(cost, own):
 		return own
-	case signed > 0 && cost == DeletionCost(signed):
+	case signed > 0 && isCost(cost, signed):
 		return signed
 	}
 	return 0
+}
+
+// isCost reports whether a text is [DeletionCost] of a rank, without making that text: views ask it of each pod.
+func isCost(cost string, rank int64) bool {
+	var text [20]byte
+	return string(strconv.AppendInt(text[:0], max(1, costBase-rank), 10)) == cost
 }
