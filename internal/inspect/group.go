@@ -26,6 +26,7 @@ import (
 	worldapi "github.com/stowage-dev/stowage/internal/world/api"
 )
 
+// look notes why the pods of a workload get no seat, if they get none.
 func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *podOwner, p *policy.Policy) error {
 	template := s.created[m.UID]
 	object := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
@@ -72,6 +73,7 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 	return err
 }
 
+// group is a workload in the making.
 type group struct {
 	Workload
 	division.Division
@@ -128,6 +130,7 @@ func (g *group) addUndivided(m *podOwner, p *policy.Policy) {
 	}
 }
 
+// add adds what one owner of pods has and should have.
 func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed.Owner, p *policy.Policy) error {
 	g.failure = cmp.Or(g.failure, m.Failure)
 	if g.policy == nil {
@@ -189,6 +192,7 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	return nil
 }
 
+// notePinned counts the pods without a seat that choose their nodes themselves.
 func (g *group) notePinned(s *snapshot, p *policy.Policy, m *podOwner) {
 	for _, pod := range m.bare {
 		by, pinned := pinnedBy(p, pod)
@@ -203,6 +207,7 @@ func (g *group) notePinned(s *snapshot, p *policy.Policy, m *podOwner) {
 	}
 }
 
+// noteLacking counts the pods that have not what their pool gives to new ones.
 func (g *group) noteLacking(s *snapshot, p *policy.Policy, m *podOwner) {
 	if p.Carries == nil {
 		return

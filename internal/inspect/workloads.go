@@ -135,9 +135,6 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 	return g.add(ctx, all, m, seen, p)
 }
 
-// look notes why the pods of a workload get no seat, if they get none.
-// group is a workload in the making.
-// add adds what one owner of pods has and should have.
 // adoptable reports whether Stowage gives a pod without a seat one where it runs. The labels are those of its node, or nil.
 func adoptable(p *policy.Policy, pod *corev1.Pod, node map[string]string) bool {
 	if p.Repair == stowage.RepairOff || node == nil || p.PoolOfNode(node) < 0 {
@@ -170,8 +167,6 @@ func (all *groups) noteClosed(ctx context.Context, g *group) {
 	})
 }
 
-// notePinned counts the pods without a seat that choose their nodes themselves.
-// noteLacking counts the pods that have not what their pool gives to new ones.
 // outsider names a pod whose node is not in the pool of its seat, and the label that the node lacks.
 func (all *groups) outsider(p *policy.Policy, seen observed.Owner) string {
 	for i := range seen.Pods {
