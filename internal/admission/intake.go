@@ -24,7 +24,7 @@ const (
 )
 
 // itemRoom is the room that a review takes for each item in it while it is decoded, beside twice its length for the body and the texts: what [podpatch.Pod.Size] may
-// find, and garbage. Items are not known before, so commas and brackets are counted, of which each item has one.
+// find, and garbage. Items are not known before the review is decoded, so commas and brackets are counted: each item has one.
 const itemRoom = 400
 
 // mostRoom is how much room the items of a review take at most: Stowage looks at no pod that has more (package podpatch), and answers

@@ -430,7 +430,7 @@ func TestDistributorStatusIsTheView(t *testing.T) {
 				}
 			}
 			if texts[0] != texts[1] {
-				t.Errorf("the order of the revisions changes what is said: %q", texts)
+				t.Errorf("the condition depends on the order in which the revisions are listed: %q", texts)
 			}
 		})
 	}

@@ -38,9 +38,9 @@ func lacks(node *corev1.Node, requests corev1.ResourceList) bool {
 	return false
 }
 
-// whole returns a node with all of each resource of which nothing is allocatable now. Its device plugin starts again, or has found its devices
+// withCapacity returns a node on which all of a resource is allocatable if none of it is now: its device plugin restarts, or has found its devices
 // unhealthy.
-func whole(node *corev1.Node) *corev1.Node {
+func withCapacity(node *corev1.Node) *corev1.Node {
 	allocatable := corev1.ResourceList{}
 	maps.Copy(allocatable, node.Status.Allocatable)
 	for name, q := range node.Status.Capacity {

@@ -247,7 +247,7 @@ func (s *subject) tainted(node *corev1.Node) string {
 
 func (s *subject) tooLarge(node *corev1.Node) string {
 	starts := !s.cell.Now.IsZero() && s.cell.Now.Sub(node.CreationTimestamp.Time) < startsFor && lacks(node, s.requests)
-	if starts || s.cell.Proven == RanAlike || count(whole(node), nil, s.requests) > 0 {
+	if starts || s.cell.Proven == RanAlike || count(withCapacity(node), nil, s.requests) > 0 {
 		return ""
 	}
 	return "the pods are too large"

@@ -157,7 +157,7 @@ type Claim struct {
 
 // DecodeOptions are how JSON from the API server is read. Names are case-sensitive and unknown fields are ignored, as
 // by the API server itself. Names are not checked for duplicates nor strings for UTF-8, because the API server has
-// just encoded them. So whoever else reaches the port may send a name twice: see [ignoreNull].
+// just encoded them. Other clients that reach the port may send a name twice: see [ignoreNull].
 var DecodeOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), json.WithUnmarshalers(json.UnmarshalFromFunc(ignoreNull)))
 
 // ignoreNull leaves a value as it is where the JSON is null. Otherwise null would remove what an earlier entry of the same name gave, and a

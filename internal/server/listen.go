@@ -44,7 +44,7 @@ const (
 const (
 	writeTimeout = 35 * time.Second // and the most for the TLS handshake
 	idleTimeout  = 3 * time.Minute
-	// plainHeaderTimeout and plainWriteTimeout are for health checks and metrics. Whoever reads an answer slowly keeps it in memory for that long.
+	// plainHeaderTimeout and plainWriteTimeout are for health checks and metrics. An answer that its client reads slowly stays in memory for that long.
 	plainHeaderTimeout = 5 * time.Second
 	plainWriteTimeout  = 10 * time.Second
 )

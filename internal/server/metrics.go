@@ -35,7 +35,7 @@ func (p *process) addMetrics(pages map[string]http.Handler) error {
 		readers := newReaders(p.clients.set.AuthenticationV1().TokenReviews(), p.clients.set.AuthorizationV1().SubjectAccessReviews(), clock.RealClock{}, p.log.WithName("metrics"))
 		allow = readers.only
 	}
-	// Everybody may be allowed to read the metrics, so whoever reads them slowly holds no place.
+	// Many may be allowed to read the metrics, so a client that reads them slowly holds no place.
 	places := fair.NewPool[string](mostInFlight)
 	scrapes := promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
 	paths := map[string]http.Handler{metricsPath: allow(metricsPath, (&unread{}).inMemory(limitInFlight(places, scrapes)))}

@@ -10,7 +10,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission"
 )
 
-// How many answers are in memory while their clients read them, beside those that fit into the buffer of a connection.
+// The most answers in memory while their clients read them, and how large an answer is that fits into the buffer of a connection and does not count.
 const (
 	mostUnread  = 16
 	smallAnswer = 64 << 10
@@ -18,7 +18,7 @@ const (
 
 // unread are the answers that are being written. A client that does not read keeps one in memory until its write ends. When there are more than may
 // be, one ends for the newcomer: the oldest of the client that has the most. So a client that stalls loses its own answers first, and
-// one that reads has its answer before 16 others have come.
+// a client that reads has its answer before 16 others have come.
 type unread struct {
 	mu      sync.Mutex
 	writing []*unreadAnswer // the oldest first
@@ -41,7 +41,7 @@ func (u *unread) begin(a *unreadAnswer) {
 			most = max(most, count[w.client])
 		}
 		i := slices.IndexFunc(u.writing, func(w *unreadAnswer) bool { return count[w.client] == most })
-		// Whoever writes it removes it under the lock before its connection has another request, so this deadline is for its answer alone.
+		// Its handler removes it under the lock before the connection serves another request, so this deadline is for this answer alone.
 		_ = http.NewResponseController(u.writing[i].to).SetWriteDeadline(time.Unix(1, 0))
 		u.writing = slices.Delete(u.writing, i, i+1)
 	}

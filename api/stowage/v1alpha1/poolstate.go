@@ -235,8 +235,8 @@ type ProvenPool struct {
 	//
 	// +optional
 	Domain string `json:"domain,omitempty"`
-	// Owner is the UID of the object that creates the pods of the revision that was seen to have had nodes there, or of one that asks for as much. It is
-	// empty where only pods that ask for less had nodes.
+	// Owner is the UID of the ReplicaSet, or another object that creates pods, for whose pods this is evidence: they, or pods that requested as much,
+	// had nodes there. It is empty if only pods that requested less had nodes.
 	//
 	// +optional
 	Owner types.UID `json:"owner,omitempty"`

@@ -259,7 +259,7 @@ func TestPauseSavesNoTurns(t *testing.T) {
 // recreated is of pods whose owners create others.
 func recreated(context.Context, *corev1.Pod) (string, error) { return "", nil }
 
-// A pod that would be lost is not evicted, nor is one of which that is not known.
+// A pod that would be lost is not evicted. Neither is a pod if it is not known whether it would be.
 func TestLost(t *testing.T) {
 	c := &recorder{}
 	for name, tc := range map[string]struct {

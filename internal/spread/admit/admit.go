@@ -164,8 +164,8 @@ func (f *Feature) carry(ctx context.Context, a *assignment, d *feature.Decision)
 	}
 }
 
-// withoutClass says that a pod of a pool did not get the PriorityClass of a name: there is none, or an error kept Stowage from reading it. Whoever
-// creates pods may read neither a ClusterSpreadPolicy nor, in what it says, the names of PriorityClasses.
+// withoutClass says that a pod of a pool did not get the PriorityClass of a name: there is none, or it could not be read. People
+// who create pods may not be allowed to read ClusterSpreadPolicies, and the names of PriorityClasses in them.
 func withoutClass(p *policy.Policy, pool, name string, err error) string {
 	if p.OfCluster() {
 		why := "which pods do not get: there is no such PriorityClass"

@@ -300,7 +300,7 @@ func TestClosuresOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// closing returns a catalog of types of one size, the cheapest first, of which some are closed since a minute after the start.
+// closing returns a catalog of types of one size, the cheapest first. Some of them are closed since a minute after the start.
 func closing(names string, closures ...Closure) *Catalog {
 	o := &stowage.VMCatalog{Spec: stowage.VMCatalogSpec{FailAfter: failAfter.String()}}
 	for i, name := range strings.Fields(names) {

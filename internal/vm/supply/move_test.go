@@ -114,7 +114,7 @@ func (b *bench) names() (names []string) {
 	return names
 }
 
-// twoTypes is a catalog of a cheap and a dear type, of which some are closed.
+// twoTypes is a catalog of a cheap and a dear type. Each may be closed.
 func twoTypes(closed ...stowage.ClosedVMType) *stowage.VMCatalog {
 	return &stowage.VMCatalog{
 		ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", Generation: 1},
