@@ -82,8 +82,8 @@ func (f *Finder) Of(ctx context.Context, namespace string, owner world.Ref) (Kin
 	return kind, nil
 }
 
-// Lost returns why nobody would create another pod in the place of one that is evicted, or "". It reads the pod, of which callers may know no more
-// than its name and UID.
+// Lost returns why no other pod would be created in the place of an evicted one, or "". It reads the pod, because callers may know only its name and
+// UID.
 func (f *Finder) Lost(ctx context.Context, pod *corev1.Pod) (why string, err error) {
 	whole := &corev1.Pod{}
 	if err := f.client.Get(ctx, client.ObjectKeyFromObject(pod), whole); err != nil || whole.UID != pod.UID {
