@@ -320,7 +320,7 @@ func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, exam
 			runs[pod.Node] = max(runs[pod.Node], nodefit.Ran)
 		}
 	}
-	of := whole.Cells()
+	of, answers := whole.Cells(), []nodefit.Answer(nil)
 	for i := range of.Len() {
 		at := of.At(i)
 		var nodes []corev1.Node
@@ -331,7 +331,12 @@ func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, exam
 				q.Proven = max(q.Proven, runs[node.Name])
 			}
 		}
-		if a := q.Of(nodes, l.makers, nil, now); a.Verdict == nodefit.Never && !p.AuthorKnows(a.Filter) {
+		answers = append(answers, q.Of(nodes, l.makers, nil, now))
+	}
+	for i, a := range answers {
+		at := of.At(i)
+		takes := slices.ContainsFunc(answers[i-at.Domain:][:of.OfPool()], func(a nodefit.Answer) bool { return a.Verdict != nodefit.Never })
+		if a.Verdict == nodefit.Never && (takes || !p.AuthorKnows(a.Filter, "")) {
 			pool := whole.Pool(at.Pool)
 			unsuitable = append(unsuitable, stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, MatchExpressions: pool.Expressions, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(now), Filter: a.Filter, Why: a.Why})
 		}

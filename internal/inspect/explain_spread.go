@@ -257,8 +257,8 @@ func (s *subject) noSeat(ctx context.Context, p *policy.Policy) *noSeat {
 	if s.view.Gated(stowage.SeatGate) {
 		return &noSeat{Waits: true}
 	}
-	reached, all, err := s.finder(s.reader).Reached(ctx, p, s.pod.Namespace, podstatus.VolumeClaims(&s.pod.Spec), nil)
-	if err == nil && !all && !policy.AnyReached(reached) {
+	reach, err := s.finder(s.reader).Reached(ctx, p, policy.BoundPod(s.pod), nil)
+	if err == nil && reach != nil && reach.Nowhere() {
 		return &noSeat{VolumeElsewhere: true}
 	}
 	if node, err := s.reader.Node(ctx, s.pod.Spec.NodeName); err == nil && node != nil && s.unseen == "" && adoptable(p, s.pod, node.Labels) {
@@ -385,9 +385,9 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 	if scale != nil {
 		replicas = scale.Replicas
 	}
-	finder := s.finder(s.reader)
-	p = finder.Holding(ctx, p, seen, s.nodes.with)
-	d.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), finder.Elsewhere(ctx, p, seen, unseated, s.nodes.with)))
+	finder, nodes := s.finder(s.reader), s.newCells().with(ctx)
+	p = finder.Holding(ctx, p, seen, nodes)
+	d.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), finder.Elsewhere(ctx, p, seen, unseated, nodes)))
 	f.Replicas, f.Pools = replicas, poolsOf(&d)
 	return nil
 }

@@ -179,7 +179,7 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	if int64(len(m.pods))+m.unseated < replicas {
 		g.lack = append(g.lack, world.Object{Namespace: m.Namespace, Ref: m.Ref})
 	}
-	elsewhere := all.finder.Elsewhere(ctx, p, seen, m.held, all.s.nodes.with)
+	elsewhere := all.finder.Elsewhere(ctx, p, seen, m.held, all.s.cells.with(ctx))
 	g.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), elsewhere))
 	if gaps, some := division.Gaps(p.Layout, p.State, p.Spill); some {
 		g.Untaken = cmp.Or(g.Untaken, division.Untaken(p.Layout, gaps, replicas))

@@ -98,16 +98,6 @@ func stays(pod *corev1.Pod) bool {
 // nodeLabels are the labels of nodes, by name. It is nil where nodes may not be listed.
 type nodeLabels map[string]map[string]string
 
-// with returns the nodes of a set. Whether there may be others soon is not known.
-func (n nodeLabels) with(selected nodeset.Set) (nodes []corev1.Node, grows bool) {
-	for name, have := range n {
-		if selected.Has(have) {
-			nodes = append(nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: have}})
-		}
-	}
-	return nodes, false
-}
-
 // nodeLabels lists the labels of all nodes.
 func (i *Inspector) nodeLabels(ctx context.Context) (nodeLabels, error) {
 	list := &metav1.PartialObjectMetadataList{}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
@@ -56,7 +57,7 @@ func (c *cells) nodes(ctx context.Context, selected nodeset.Set) ([]corev1.Node,
 			kept := corev1.Node{}
 			kept.Name, kept.Labels, kept.CreationTimestamp, kept.Spec = n.Name, n.Labels, n.CreationTimestamp, n.Spec
 			kept.Annotations = world.Pick(n.Annotations, stowage.PeerPodsLimitAnnotation)
-			kept.Status.Allocatable, kept.Status.Conditions = n.Status.Allocatable, n.Status.Conditions
+			kept.Status.Allocatable, kept.Status.Capacity, kept.Status.Conditions = n.Status.Allocatable, n.Status.Capacity, n.Status.Conditions
 			nodes = append(nodes, kept)
 		}, client.MatchingLabelsSelector{Selector: selected.Selector()})
 		if err != nil {
@@ -65,6 +66,15 @@ func (c *cells) nodes(ctx context.Context, selected nodeset.Set) ([]corev1.Node,
 		c.by[key] = nodes
 	}
 	return nodes, nodes != nil
+}
+
+// with returns a function that returns the nodes of a set, and whether Karpenter made one, so that there may be others soon. There are none where they
+// may not be read.
+func (c *cells) with(ctx context.Context) policy.NodesWith {
+	return func(selected nodeset.Set) ([]corev1.Node, bool) {
+		nodes, _ := c.nodes(ctx, selected)
+		return nodes, karpenter.Made(nodes)
+	}
 }
 
 // waitsFor returns what a pod waits for, if its policy or what Stowage made of it is the reason. The policy may be nil, and so may the nodes.

@@ -112,7 +112,7 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 		return err
 	}
 	seen := m.observed()
-	p = all.finder.Holding(ctx, p, seen, all.s.nodes.with)
+	p = all.finder.Holding(ctx, p, seen, all.s.cells.with(ctx))
 	m.policy = p
 	g := all.byUID[m.root.UID]
 	if g == nil {

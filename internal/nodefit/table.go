@@ -85,6 +85,8 @@ type subject struct {
 	requests corev1.ResourceList
 	volumes  *Volumes
 	cell     *Cell
+	// reach reports for each volume whether a node reaches it.
+	reach []func(*corev1.Node) bool
 }
 
 // The Filter plugins that an answer names.
@@ -137,7 +139,10 @@ func Filters() (out []string) {
 // contradict the pod.
 func Judge(pod *corev1.Pod, volumes Volumes, cell *Cell) Answer {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	s := &subject{pod, nodeaffinity.GetRequiredNodeAffinity(pod), requests, &volumes, cell}
+	s := &subject{pod: pod, affinity: nodeaffinity.GetRequiredNodeAffinity(pod), requests: requests, volumes: &volumes, cell: cell}
+	for _, terms := range volumes.Terms {
+		s.reach = append(s.reach, reaching(terms))
+	}
 	unknown := s.unknown()
 	reasons, open := map[Answer]int{}, false
 	for i := range cell.Nodes {
@@ -147,7 +152,9 @@ func Judge(pod *corev1.Pod, volumes Volumes, cell *Cell) Answer {
 			reasons[refused]++
 		case unknown.Verdict == Unknown:
 			return unknown
-		case cell.Pods != nil && s.room(&cell.Nodes[i]):
+		case cell.Pods == nil:
+			return s.unlessFewDomains(Answer{Verdict: Full})
+		case s.room(&cell.Nodes[i]):
 			return s.unlessFewDomains(Answer{Verdict: Takes})
 		default:
 			open = true
@@ -254,7 +261,7 @@ func (s *subject) tooLarge(node *corev1.Node) string {
 }
 
 func (s *subject) outOfReach(node *corev1.Node) string {
-	if slices.ContainsFunc(s.volumes.Terms, func(terms []corev1.NodeSelectorTerm) bool { return !InReach(terms, node) }) {
+	if slices.ContainsFunc(s.reach, func(reaches func(*corev1.Node) bool) bool { return !reaches(node) }) {
 		return outOfReach
 	}
 	return ""

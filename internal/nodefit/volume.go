@@ -115,8 +115,11 @@ func Reaches(terms []corev1.NodeSelectorTerm, cell nodeset.Set, nodesWith func(n
 		return reach > OfNodes
 	}
 	nodes, grows := nodesWith(cell)
-	if slices.ContainsFunc(nodes, func(n corev1.Node) bool { return InReach(terms, &n) }) {
-		return true
+	inReach := reaching(terms)
+	for i := range nodes {
+		if inReach(&nodes[i]) {
+			return true
+		}
 	}
 	return reach == Perhaps && (grows || len(nodes) == 0)
 }
@@ -141,12 +144,12 @@ func ReachesAll(volumes [][]corev1.NodeSelectorTerm, cell nodeset.Set, nodesWith
 }
 
 // InReach reports whether a node with some labels reaches a volume with some terms.
-func InReach(terms []corev1.NodeSelectorTerm, node *corev1.Node) bool {
-	if len(terms) == 0 {
-		return true
-	}
+func InReach(terms []corev1.NodeSelectorTerm, node *corev1.Node) bool { return reaching(terms)(node) }
+
+// reaching returns [InReach] for many nodes.
+func reaching(terms []corev1.NodeSelectorTerm) func(*corev1.Node) bool {
 	selector, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: terms})
-	return err == nil && selector.Match(node)
+	return func(node *corev1.Node) bool { return len(terms) == 0 || err == nil && selector.Match(node) }
 }
 
 // WithVolume adds the terms of a volume to the node affinity that a pod requires. It returns false if there are too many. What the

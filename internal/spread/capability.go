@@ -104,7 +104,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 		return nil, err
 	}
 
-	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock), Unsettled: h.Unsettled}
+	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock), Unsettled: h.Unsettled, Pods: service.Pods().Of}
 	if h.Nodes {
 		decides.Nodes = func(of nodeset.Set) ([]corev1.Node, bool) {
 			nodes := h.World.NodesWith(context.WithoutCancel(ctx), of)

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stowage-dev/stowage/test/suite"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 // Pods must run beside those of another workload. The nodes of a pool take nothing for a while: its pods wait, and no pool is unsuitable.
@@ -74,6 +75,68 @@ func TestTaintedZone(t *testing.T) {
 				sc.node("spot", "c", 40, arm)
 			}, nil)
 			sc.becomes("at rest", "od=6 spot=12")
+		})
+	}
+}
+
+// The same under a source whose author wrote the workload. He has said which pools there are, and not which nodes a zone has.
+func TestTaintedZoneOfAuthor(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		source
+		kind string
+	}{
+		"a PodDistributor":              {source{kind: podDistributor}, "Deployment"},
+		"a PodDistributor with spill":   {source{kind: podDistributor, spill: true}, "Deployment"},
+		"a PodDistributor, StatefulSet": {source{kind: podDistributor}, "StatefulSet"},
+		"annotations, spill":            {source{kind: annotations, spill: true}, "Deployment"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.across = suite.Zones
+			sc := play(t, &tc.source, tc.kind, 12, func(sc *scene) {
+				sc.everywhere(1, 1, "a", "b")
+				sc.node("od", "c", 40, arm)
+				sc.node("spot", "c", 40)
+			}, nil)
+			sc.becomes("at rest", "od=6 spot=6")
+		})
+	}
+}
+
+// The volume of all pods is in zone b. The node that a pool has there would never take them, and that of another pool does. It is of no use that the
+// first pool has nodes in other zones.
+func TestVolumeWhereNoNodeTakesPods(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		source
+		kind   string
+		cpus   int // of the node in zone b
+		taints []corev1.Taint
+	}{
+		"a taint":                          {source{kind: policy}, "Deployment", 40, []corev1.Taint{arm}},
+		"a taint, with spill":              {source{kind: clusterPolicy, spill: true}, "Deployment", 40, []corev1.Taint{arm}},
+		"a taint, of a StatefulSet":        {source{kind: policy}, "StatefulSet", 40, []corev1.Taint{arm}},
+		"a taint, with a PodDistributor":   {source{kind: podDistributor}, "StatefulSet", 40, []corev1.Taint{arm}},
+		"too small":                        {source{kind: policy}, "Deployment", 1, nil},
+		"too small, for a StatefulSet":     {source{kind: policy}, "StatefulSet", 1, nil},
+		"too small, with across":           {source{kind: policy, across: suite.Zones}, "StatefulSet", 1, nil},
+		"too small, with a PodDistributor": {source{kind: podDistributor}, "Deployment", 1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sc := play(t, &tc.source, tc.kind, 6, func(sc *scene) {
+				sc.everywhere(1, 1, "a", "c")
+				sc.node("od", "b", tc.cpus, tc.taints...)
+				sc.node("spot", "b", 40)
+			}, func(sc *scene, template *corev1.PodTemplateSpec) {
+				template.Spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=2")
+				sc.claim(sc.web, "b")
+			})
+			sc.becomes("at rest", "spot=6")
+			pod := sc.look().pods[0]
+			suite.Must(t, sc.Delete(t.Context(), pod))
+			sc.becomes("after a pod was deleted", "spot=6")
 		})
 	}
 }

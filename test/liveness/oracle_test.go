@@ -236,11 +236,36 @@ func (w *world) verdict(s *situation, p *corev1.Pod) (verdict, error) {
 	takes := passing(byA[0])
 	switch {
 	case len(takes) == 0:
-		return verdict{fmt.Sprintf("never for it: %v", byA[0]), true}, nil
+		others, err := w.takenInOtherZones(s, p, c)
+		return verdict{fmt.Sprintf("never for it: %v", byA[0]), !others}, err
 	case !slices.ContainsFunc(takes, func(n string) bool { return slices.Contains(passing(byV[0]), n) }):
 		return verdict{why: fmt.Sprintf("never for it: %v", byV[0])}, nil
 	}
 	return verdict{}, nil
+}
+
+// takenInOtherZones reports whether the pod's pool has, in another zone, a node that its author meant. An author says which pools there are, and not
+// which nodes each of their zones has.
+func (w *world) takenInOtherZones(s *situation, p *corev1.Pod, c cell) (bool, error) {
+	for _, zone := range w.source.across {
+		own, _ := w.source.labelsOf(cell{c.pool, zone})
+		var objects []runtime.Object
+		for _, n := range s.nodes {
+			if in(n, own) {
+				objects = append(objects, empty(n, w.evidence[p.Labels["app"]][c]))
+			}
+		}
+		if c.zone == zone || len(objects) == 0 {
+			continue
+		}
+		there := p.DeepCopy() // with the pin of the other zone
+		there.Spec.NodeSelector, there.Spec.Affinity = w.of(p).template.Spec.NodeSelector, w.of(p).template.Spec.Affinity
+		passes, err := filters(objects, []*corev1.Pod{there}, byAuthor...)
+		if err != nil || len(passing(passes[0])) > 0 {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // empty returns a node without what passes: a cordon, and taints of Kubernetes. With evidence, no taint counts.

@@ -69,8 +69,8 @@ func (w *world) kind(of *workload, replicas int) {
 	switch kind := w.IntN(100); {
 	case kind < 45:
 		of.kind = "Deployment"
-		w.trait(of, 15, "one claim for all", func() { w.claim(of, false) })
-		w.trait(of, 10, "one volume for all", func() { w.claim(of, true) })
+		w.trait(of, 15, "one claim for all", func() { w.claim(of, "") })
+		w.trait(of, 10, "one volume for all", func() { w.claim(of, pick(w, w.zones...)) })
 		of.object = &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Replicas: new(int32(replicas)), Selector: selector, Template: of.template}}
 	case kind < 75:
 		of.kind = "StatefulSet"
@@ -137,8 +137,9 @@ func (w *world) podAffinity(of *workload) {
 	}
 }
 
-// claim gives all pods of a workload one volume: one that is there, in a zone, or one that is made for the first of them.
-func (w *world) claim(of *workload, there bool) {
+// claim gives all pods of a workload one volume: one that is there, in a zone, or one that is made for the first of them if no zone is named.
+func (w *world) claim(of *workload, zone string) {
+	there := zone != ""
 	spec, name := suite.ClaimSpec(w.class, corev1.ReadWriteMany), "data-"+of.name
 	if there {
 		name = "volume-" + of.name // a workload may have one of each
@@ -147,7 +148,7 @@ func (w *world) claim(of *workload, there bool) {
 			ClaimRef:               &corev1.ObjectReference{Namespace: w.Namespace, Name: name},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/none"}},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{pick(w, w.zones...)}}},
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}},
 			}}}},
 		}}
 		suite.Must(w.t, w.Create(w.t.Context(), volume))

@@ -19,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -48,6 +49,8 @@ type Feature struct {
 	Unsettled func() bool
 	// Nodes returns the nodes of a set, and whether there may be others soon. It is nil where nodes are not known.
 	Nodes func(nodeset.Set) (nodes []corev1.Node, grows bool)
+	// Pods returns an owner's pods that have a seat. It is nil where they are not known.
+	Pods func(ledger.OwnerKey) []observed.Pod
 }
 
 var _ feature.SeatGiver = &Feature{}

@@ -32,22 +32,26 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 	if len(claims) == 0 || a.policy.Preferred {
 		return nil
 	}
-	reached, all, err := f.Policies.Reached(ctx, a.policy, a.owner.Namespace, claims, f.Nodes)
-	if all || err != nil {
+	b := policy.Bound{Namespace: a.owner.Namespace, Claims: claims, Pod: a.pod.Shape()}
+	if !a.seat.OwnOrdinal && f.Pods != nil {
+		b.Runs = a.policy.RunsIn(f.Pods(a.owner.Key()))
+	}
+	reach, err := f.Policies.Reached(ctx, a.policy, b, f.Nodes)
+	if reach == nil || err != nil {
 		return err
 	}
 	if a.seat.OwnOrdinal {
 		if _, err := a.policy.OfOrdinal(a.rank); err != nil {
 			return nil //nolint:nilerr // one without a seat has no place of its own, wherever its volumes are
 		}
-		seat, domain, ok := a.policy.WithinOrdinal(a.rank, reached)
+		seat, domain, ok := reach.OfOrdinal(a.policy, a.rank)
 		if !ok {
 			return errVolumeElsewhere
 		}
 		a.held, a.domain = &seat, domain
 		return nil
 	}
-	within := f.Policies.Within(a.policy, reached)
+	within := f.Policies.Within(a.policy, reach.Cells())
 	if within == nil {
 		return errVolumeElsewhere
 	}

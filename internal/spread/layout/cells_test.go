@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -343,12 +342,15 @@ func TestWithin(t *testing.T) {
 	t.Parallel()
 	workload := layout.Workload{Orders: &layout.Orders{Now: 1, Former: 2}, Limits: [][]int64{{1, domain.Open, domain.Open}, {domain.Open, domain.Open, domain.Open}}}
 	l := testkit.Layout(even(t), workload)
-	reached, all := l.Reached(func(cell nodeset.Set) bool { return cell.Labels["p"] == "a" && cell.Labels["zone"] != "z2" })
+	reached, all := l.Reached(func(at sequence.Cell) bool {
+		labels := l.NodesOf(at).Labels
+		return labels["p"] == "a" && labels["zone"] != "z2"
+	})
 	diff(t, "reached", [][]bool{{true, true, false}, {false, false, false}}, reached)
 	if all {
 		t.Error("all are reached")
 	}
-	if _, all := l.Reached(func(nodeset.Set) bool { return true }); !all {
+	if _, all := l.Reached(func(sequence.Cell) bool { return true }); !all {
 		t.Error("not all are reached")
 	}
 	within := l.Within(reached, nil)

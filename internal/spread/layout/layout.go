@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
@@ -165,13 +164,13 @@ func (l *Layout) Cell(seat sequence.Seat) sequence.Cell {
 	return sequence.Cell{Pool: seat.Pool, Domain: l.DomainOf(seat)}
 }
 
-// Reached reports for each pool and domain whether a function does of its nodes, and whether it does of all.
-func (l *Layout) Reached(reaches func(cell nodeset.Set) bool) (reached [][]bool, all bool) {
+// Reached reports for each pool and domain whether a function does, and whether it does of all.
+func (l *Layout) Reached(reaches func(at sequence.Cell) bool) (reached [][]bool, all bool) {
 	all, reached = true, make([][]bool, l.Len())
 	of := l.Cells()
 	for i := range of.Len() {
 		at := of.At(i)
-		is := reaches(l.NodesOf(at))
+		is := reaches(at)
 		reached[at.Pool] = append(reached[at.Pool], is)
 		all = all && is
 	}

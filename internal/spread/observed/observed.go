@@ -6,14 +6,17 @@ package observed
 
 import (
 	"cmp"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
@@ -44,6 +47,7 @@ type Pod struct {
 	// judged outdated.
 	Pins   *nodeset.Pins
 	Claims []string // of its volumes, MostClaims and one more at most
+	Fit    string   // see [Pod.Shape]
 }
 
 // MostClaims is how many PersistentVolumeClaims of a pod are looked at.
@@ -70,6 +74,10 @@ func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
 	for _, claim := range ClaimsOf(&pod.Spec) {
 		p.Claims = append(p.Claims, shared(claim))
 	}
+	if shape := ShapeOf(pod); shape != nil {
+		text, _ := json.Marshal(shape) // it always encodes
+		p.Fit = shared(string(text))
+	}
 	if p.Origin != ledger.OriginOrdinal {
 		p.ID = strings.Clone(carried.ID) // not the whole annotation
 	}
@@ -88,6 +96,32 @@ func PinsOf(spec *corev1.PodSpec) *nodeset.Pins {
 func ClaimsOf(spec *corev1.PodSpec) []string {
 	claims := podstatus.VolumeClaims(spec)
 	return claims[:min(len(claims), MostClaims+1)]
+}
+
+// mostShape is how many bytes of a pod's shape are kept, before its field names. Pods of one template share them.
+const mostShape = 2 << 10
+
+// ShapeOf returns the spec that [nodefit.Shape] has of a pod with a volume. It is nil for other pods, and if it exceeds mostShape.
+func ShapeOf(pod *corev1.Pod) *corev1.PodSpec {
+	if len(podstatus.VolumeClaims(&pod.Spec)) == 0 {
+		return nil
+	}
+	if spec := &nodefit.Shape(pod).Spec; spec.Size() <= mostShape {
+		return spec
+	}
+	return nil
+}
+
+// Shape returns the pod as [ShapeOf] has it, or nil.
+func (p *Pod) Shape() *corev1.Pod {
+	if p.Fit == "" {
+		return nil
+	}
+	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace}}
+	if json.Unmarshal([]byte(p.Fit), &out.Spec) != nil {
+		return nil
+	}
+	return out
 }
 
 // shared returns the one copy of a text that many pods have.

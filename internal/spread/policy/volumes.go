@@ -9,11 +9,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
@@ -27,6 +30,27 @@ var (
 
 // NodesWith returns the nodes of a set, and whether there may be others soon. It is nil where nodes are not known.
 type NodesWith func(nodeset.Set) (nodes []corev1.Node, grows bool)
+
+// once lists the nodes of each set once.
+func (f NodesWith) once() NodesWith {
+	if f == nil {
+		return nil
+	}
+	type answer struct {
+		nodes []corev1.Node
+		grows bool
+	}
+	known := map[string]answer{}
+	return func(of nodeset.Set) ([]corev1.Node, bool) {
+		key := of.String()
+		a, ok := known[key]
+		if !ok {
+			a.nodes, a.grows = f(of)
+			known[key] = a
+		}
+		return a.nodes, a.grows
+	}
+}
 
 // BoundVolumes returns the node selector terms of the volumes that are bound to some claims, and whether any is. A volume that may be anywhere has
 // none. Known is false where nobody can tell where one of them is.
@@ -48,19 +72,128 @@ func (f *Finder) BoundVolumes(ctx context.Context, namespace string, claims []st
 	return terms, len(volumes) > 0, known, nil
 }
 
-// Reached reports for each pool and domain whether nodes there reach the bound volumes of a pod with some claims, and whether all do.
-func (f *Finder) Reached(ctx context.Context, p *Policy, namespace string, claims []string, nodes NodesWith) (reached [][]bool, all bool, err error) {
-	terms, bound, known, err := f.BoundVolumes(ctx, namespace, claims)
-	if err != nil || !bound {
-		return nil, err == nil, err // they are made where the pod goes
-	}
-	reached, all = p.Reached(func(cell nodeset.Set) bool { return known && nodefit.ReachesAll(terms, cell, nodes) })
-	return reached, all, nil
+// Reach is where a pod with bound volumes can run, by pool and domain.
+type Reach struct {
+	// Volumes reports where nodes reach the volumes.
+	Volumes [][]bool
+	// Nodes reports where a node does that would also take the pod, were it empty. It is nil where there is none, and where that is not known.
+	Nodes [][]bool
+	// May reports the same of nodes that may come, too: a cell without nodes is as good as any other for the pods that are divided over cells.
+	May [][]bool
+	// Unknown says that nobody can tell where one of the volumes is. Then it counts as out of reach.
+	Unknown bool
 }
 
-// AnyReached reports whether volumes reach some cell: see [Finder.Reached].
-func AnyReached(reached [][]bool) bool {
-	return slices.ContainsFunc(reached, func(cells []bool) bool { return slices.Contains(cells, true) })
+// Cells are the cells for the pod. Where no node takes it, it waits for one that reaches its volumes.
+func (r *Reach) Cells() [][]bool {
+	if r.Nodes != nil {
+		return r.May
+	}
+	return r.Volumes
+}
+
+// OfOrdinal returns the seat of a pod with an ordinal of its own, by its rank: see [layout.Layout.WithinOrdinal]. One that cannot have its own place
+// goes where there is a node for it.
+func (r *Reach) OfOrdinal(p *Policy, rank int64) (seat sequence.Seat, domain int, ok bool) {
+	seat, domain, ok = p.WithinOrdinal(rank, r.Cells())
+	if own, err := p.OfOrdinal(rank); err == nil && ok && seat != own && r.Nodes != nil {
+		return p.WithinOrdinal(rank, r.Nodes)
+	}
+	return seat, domain, ok
+}
+
+// Nowhere reports whether the volumes are out of reach of all cells.
+func (r *Reach) Nowhere() bool { return !some(r.Volumes) }
+
+func some(cells [][]bool) bool {
+	return slices.ContainsFunc(cells, func(of []bool) bool { return slices.Contains(of, true) })
+}
+
+// Bound is a pod whose claims may be bound.
+type Bound struct {
+	Namespace string
+	Claims    []string
+	// Pool is the key of the pool in which the pod has a seat, or empty.
+	Pool string
+	// Pod is what [nodefit.Shape] has of the pod, or nil where that is not known. Then its volumes alone are asked for.
+	Pod *corev1.Pod
+	// Runs are the cells in which pods with the same volumes run. What their nodes refuse now, such as a taint for maintenance, passes.
+	Runs []sequence.Cell
+}
+
+// BoundPod returns what is asked of a pod that was read.
+func BoundPod(pod *corev1.Pod) Bound {
+	pool := ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])
+	return Bound{Namespace: pod.Namespace, Claims: podstatus.VolumeClaims(&pod.Spec), Pool: pool, Pod: pod}
+}
+
+// BoundRecord returns what is asked of a pod that was observed.
+func BoundRecord(rec *observed.Pod) Bound {
+	return Bound{Namespace: rec.Namespace, Claims: rec.Claims, Pool: rec.Pool, Pod: rec.Shape()}
+}
+
+// RunsIn returns the cells in which some pods have a node.
+func (p *Policy) RunsIn(pods []observed.Pod) (cells []sequence.Cell) {
+	for i := range pods {
+		if at, known := p.CellNamed(pods[i].Pool, pods[i].Domain); known && pods[i].Active && pods[i].Node != "" && !slices.Contains(cells, at) {
+			cells = append(cells, at)
+		}
+	}
+	return cells
+}
+
+// Reached returns where a pod can run, or nil where its volumes leave all cells open.
+func (f *Finder) Reached(ctx context.Context, p *Policy, b Bound, nodes NodesWith) (*Reach, error) {
+	terms, bound, known, err := f.BoundVolumes(ctx, b.Namespace, b.Claims)
+	if err != nil || !bound {
+		return nil, err // they are made where the pod goes
+	}
+	if !known {
+		nowhere, _ := p.Reached(func(sequence.Cell) bool { return false })
+		return &Reach{Volumes: nowhere, Unknown: true}, nil
+	}
+	return p.ReachOf(terms, b, nodes), nil
+}
+
+// mostJudged is how many nodes are asked whether they take a pod, in all of its cells. Those of further cells may take it.
+const mostJudged = 20_000
+
+// ReachOf is [Finder.Reached] for volumes with some node selector terms. That one node reaches the volumes, and another one takes the pod, is of no use.
+func (p *Policy) ReachOf(volumes [][]corev1.NodeSelectorTerm, b Bound, nodes NodesWith) *Reach {
+	nodes = nodes.once()
+	reached, all := p.Reached(func(at sequence.Cell) bool { return nodefit.ReachesAll(volumes, p.NodesOf(at), nodes) })
+	r := &Reach{Volumes: reached}
+	if b.Pod != nil && nodes != nil {
+		empty, left := map[sequence.Cell]bool{}, mostJudged
+		may, every := p.Reached(func(at sequence.Cell) bool {
+			if !reached[at.Pool][at.Domain] || slices.Contains(b.Runs, at) {
+				return reached[at.Pool][at.Domain]
+			}
+			cell := nodefit.Cell{Set: p.NodesOf(at)}
+			cell.Nodes, cell.Growing = nodes(cell.Set)
+			left -= len(cell.Nodes)
+			empty[at] = len(cell.Nodes) == 0 || left < 0
+			return left < 0 || nodefit.Judge(p.InCell(b.Pod, b.Pool, at), nodefit.Volumes{Terms: volumes}, &cell).Verdict != nodefit.Never
+		})
+		if takes, _ := p.Reached(func(at sequence.Cell) bool { return may[at.Pool][at.Domain] && !empty[at] }); some(takes) {
+			r.Nodes, r.May, all = takes, may, all && every
+		}
+	}
+	if all {
+		return nil
+	}
+	return r
+}
+
+// InCell returns the pod that a pod's owner creates in its place, with a seat in a cell. The pod has a seat in the pool with a key, if that is not empty.
+func (p *Policy) InCell(pod *corev1.Pod, pool string, at sequence.Cell) *corev1.Pod {
+	if seat, ok := p.PoolKeyed(pool); ok {
+		own := p.TolerationsOf(seat) // which it has because of that pool
+		of := *pod
+		of.Spec.Tolerations = slices.DeleteFunc(slices.Clone(pod.Spec.Tolerations), func(t corev1.Toleration) bool { return slices.Contains(own, t) })
+		pod = &of
+	}
+	return placement.InCell(pod, p.Whole(), at, p.TolerationsOf(at.Pool))
 }
 
 // Holding returns the policy as the volumes of an owner's pods have it: pods with an ordinal of their own are held where their volumes are, and
@@ -76,11 +209,13 @@ func (f *Finder) Holding(ctx context.Context, p *Policy, of observed.Owner, node
 	if i < 0 {
 		return p
 	}
-	reached, all, err := f.Reached(ctx, p, of.Namespace, of.Pods[i].Claims, nodes)
-	if all || err != nil {
+	b := BoundRecord(&of.Pods[i])
+	b.Runs = p.RunsIn(of.Pods)
+	reach, err := f.Reached(ctx, p, b, nodes)
+	if reach == nil || err != nil {
 		return p
 	}
-	return cmp.Or(f.Within(p, reached), p)
+	return cmp.Or(f.Within(p, reach.Cells()), p)
 }
 
 // holdingOrdinals is [Finder.Holding] for a StatefulSet.
@@ -93,11 +228,11 @@ func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Own
 		if len(pod.Claims) == 0 || !ok || !known || !p.Away(rank, at) {
 			continue
 		}
-		reached, all, err := f.Reached(ctx, p, of.Namespace, pod.Claims, nodes)
-		if err != nil || all {
+		reach, err := f.Reached(ctx, p, BoundRecord(pod), nodes)
+		if reach == nil || err != nil {
 			continue
 		}
-		if own, err := p.OfOrdinal(rank); err == nil && !reached[own.Pool][p.DomainOf(own)] && reached[at.Pool][at.Domain] {
+		if own, err := p.OfOrdinal(rank); err == nil && !reach.Cells()[own.Pool][p.DomainOf(own)] && reach.Volumes[at.Pool][at.Domain] {
 			held[rank] = at
 		}
 	}
@@ -107,8 +242,8 @@ func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Own
 // Elsewhere returns those of an owner's pods without a seat whose volumes reach no place for one: see [layout.Elsewhere].
 func (f *Finder) Elsewhere(ctx context.Context, p *Policy, of observed.Owner, unseated []*corev1.Pod, nodes NodesWith) (e layout.Elsewhere) {
 	for _, pod := range unseated {
-		reached, all, err := f.Reached(ctx, p, pod.Namespace, podstatus.VolumeClaims(&pod.Spec), nodes)
-		if all || err != nil || AnyReached(reached) {
+		reach, err := f.Reached(ctx, p, Bound{Namespace: pod.Namespace, Claims: podstatus.VolumeClaims(&pod.Spec)}, nodes)
+		if reach == nil || err != nil || !reach.Nowhere() {
 			continue
 		}
 		rank, ok := of.RankOf(&observed.Pod{Name: pod.Name})

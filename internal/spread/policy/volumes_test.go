@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
@@ -95,5 +97,104 @@ func TestElsewhere(t *testing.T) {
 		if got.Others != want.Others || !slices.Equal(got.Own, want.Own) {
 			t.Errorf("%s: %+v, want %+v", kind, got, want)
 		}
+	}
+}
+
+// A pod runs where one node both reaches its volumes and takes it. That two nodes of a pool each do one of it is of no use.
+func TestOneNodeForVolumesAndPod(t *testing.T) {
+	const bound, elsewhere = "b", "z"
+	node := func(pool, zone string, edit ...func(*corev1.Node)) corev1.Node {
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pool + zone, Labels: map[string]string{"p": pool, "zone": zone, "host": pool + zone}}}
+		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("10")}
+		for _, f := range edit {
+			f(&n)
+		}
+		return n
+	}
+	taint := func(key string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}} }
+	}
+	small := func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1") }
+	unlabelled := func(n *corev1.Node) { delete(n.Labels, "host") }
+	cordoned := func(n *corev1.Node) { n.Spec.Unschedulable = true }
+	in := func(key, value string) []corev1.NodeSelectorTerm {
+		return []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}}}
+	}
+	for name, tc := range map[string]struct {
+		nodes   []corev1.Node
+		volumes [][]corev1.NodeSelectorTerm // in zone b, unless others are named
+		edit    func(*corev1.PodSpec)
+		grows   bool
+		blind   bool // nothing is known of the pod
+		runs    []sequence.Cell
+		want    string // pools for the pod, or "all"
+	}{
+		"both pools take it":             {nodes: []corev1.Node{node("a", "b"), node("b", "b")}, want: "all"},
+		"a taint":                        {nodes: []corev1.Node{node("a", "z"), node("a", "b", taint("arm")), node("b", "b")}, want: "b"},
+		"a taint that it tolerates":      {nodes: []corev1.Node{node("a", "b", taint("own")), node("b", "b")}, want: "all"},
+		"a taint that the pool gives":    {nodes: []corev1.Node{node("a", "b", taint("pool")), node("b", "b")}, want: "all"},
+		"a taint that another one gives": {nodes: []corev1.Node{node("a", "b"), node("b", "b", taint("pool"))}, want: "a"},
+		"too small":                      {nodes: []corev1.Node{node("a", "z"), node("a", "b", small), node("b", "b")}, want: "b"},
+		"a resource is missing": {nodes: []corev1.Node{node("a", "b"), node("b", "b", func(n *corev1.Node) { n.Status.Allocatable["gpu"] = resource.MustParse("1") })}, want: "b", edit: func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Requests["gpu"] = resource.MustParse("1")
+		}},
+		"other nodes are selected": {nodes: []corev1.Node{node("a", "b"), node("b", "b")}, want: "b", edit: func(s *corev1.PodSpec) { s.NodeSelector["host"] = "bb" }},
+		"a key of a constraint is missing": {nodes: []corev1.Node{node("a", "b", unlabelled), node("b", "b")}, want: "b", edit: func(s *corev1.PodSpec) {
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "host", WhenUnsatisfiable: corev1.DoNotSchedule}}
+		}},
+		"a host port, which passes": {nodes: []corev1.Node{node("a", "b"), node("b", "b")}, want: "all", edit: func(s *corev1.PodSpec) {
+			s.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
+		}},
+		"a cordon, which passes":      {nodes: []corev1.Node{node("a", "b", cordoned), node("b", "b")}, want: "all"},
+		"two volumes on two nodes":    {nodes: []corev1.Node{node("a", "b"), node("a", "z", func(n *corev1.Node) { n.Labels["zone"] = "y" }), node("b", "b", func(n *corev1.Node) { n.Labels["rack"] = "1" })}, volumes: [][]corev1.NodeSelectorTerm{in("zone", bound), in("rack", "1")}, want: "b"},
+		"no pool takes it":            {nodes: []corev1.Node{node("a", "b", small), node("b", elsewhere)}, want: "a"},
+		"no pool reaches it":          {nodes: []corev1.Node{node("a", elsewhere), node("b", elsewhere)}, want: ""},
+		"its siblings run there":      {nodes: []corev1.Node{node("a", "b", taint("maintenance")), node("b", "b")}, runs: []sequence.Cell{{Pool: 0}}, want: "all"},
+		"Karpenter may make a node":   {nodes: []corev1.Node{node("a", "b", small), node("b", "b")}, grows: true, want: "all"},
+		"its size is not known":       {nodes: []corev1.Node{node("a", "b", small), node("b", "b")}, blind: true, want: "all"},
+		"another pool without a node": {nodes: []corev1.Node{node("a", "b", taint("arm"))}, want: "all"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "db", UID: "u"}, Namespace: "ns"}
+			f := NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{w}}), Settings{})
+			p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: w.Ref, Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: "p=a,weight=1:p=b,weight=1"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Tolerations = [][]corev1.Toleration{{{Key: "pool", Operator: corev1.TolerationOpExists}}}
+			pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{}, Tolerations: []corev1.Toleration{{Key: "own", Operator: corev1.TolerationOpExists}}, Containers: []corev1.Container{{
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}},
+			}}}}
+			if tc.edit != nil {
+				tc.edit(&pod.Spec)
+			}
+			if tc.volumes == nil {
+				tc.volumes = [][]corev1.NodeSelectorTerm{in("zone", bound)}
+			}
+			b := Bound{Pod: pod, Runs: tc.runs}
+			if tc.blind {
+				b.Pod = nil
+			}
+			reach := p.ReachOf(tc.volumes, b, func(of nodeset.Set) (out []corev1.Node, grows bool) {
+				for _, n := range tc.nodes {
+					if of.Has(n.Labels) {
+						out = append(out, n)
+					}
+				}
+				return out, tc.grows
+			})
+			got := "all"
+			if reach != nil {
+				got = ""
+				for i, name := range []string{"a", "b"} {
+					if reach.Cells()[i][0] {
+						got += name
+					}
+				}
+			}
+			if got != tc.want {
+				t.Errorf("the pod may have %q, want %q: %+v", got, tc.want, reach)
+			}
+		})
 	}
 }

@@ -16,7 +16,6 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/nodefit"
-	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -115,15 +114,16 @@ func (l *volumeLook) look(ctx context.Context, pod *corev1.Pod, view *planner.Po
 		return nil
 	}
 	l.left--
-	reached, all, err := l.Policies.Reached(ctx, p, pod.Namespace, podstatus.VolumeClaims(&pod.Spec), l.nodes.With)
-	if all || err != nil || l.nodes.Err != nil {
+	reach, err := l.Policies.Reached(ctx, p, policy.BoundPod(pod), l.nodes.With)
+	if reach == nil || err != nil || l.nodes.Err != nil {
 		return l.nodes.Err // what is not known of volumes changes nothing
 	}
-	_, _, some := p.WithinOrdinal(view.OwnRank, reached)
+	reached := reach.Cells()
+	_, _, some := reach.OfOrdinal(p, view.OwnRank)
 	switch at := (sequence.Cell{Pool: view.NodePool, Domain: view.NodeDomain}); {
 	case view.OwnRank == 0:
-		some = policy.AnyReached(reached)
-	case view.NodePool >= 0 && reached[at.Pool][at.Domain] && !reached[own.Pool][p.DomainOf(own)]:
+		some = !reach.Nowhere()
+	case view.NodePool >= 0 && reach.Volumes[at.Pool][at.Domain] && !reached[own.Pool][p.DomainOf(own)]:
 		l.held[view.OwnRank] = at
 	}
 	if view.VolumeElsewhere = !some; view.VolumeElsewhere {
@@ -236,17 +236,24 @@ func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (volumes [][]corev
 
 // redirect has the successor of a pod go where the webhook will give it a seat: to a pool and domain that its volumes reach. It returns why
 // the pod stays, if that is where it is, or where nothing is gained. Pods with an ordinal of their own have their own place.
-func (r *run) redirect(ctx context.Context, p *policy.Policy, state *planner.State, plan *planner.Plan, volumes [][]corev1.NodeSelectorTerm) (held string, err error) {
+func (r *run) redirect(ctx context.Context, p *policy.Policy, whole *corev1.Pod, state *planner.State, plan *planner.Plan, volumes [][]corev1.NodeSelectorTerm) (held string, err error) {
 	removal := plan.Remove
 	pod := &state.Pods[removal.Pod]
 	if len(volumes) == 0 || pod.OwnRank > 0 || p.Preferred {
 		return "", nil
 	}
 	look := r.Room.NewLook(ctx)
-	reached, all := p.Reached(func(cell nodeset.Set) bool { return nodefit.ReachesAll(volumes, cell, look.With) })
-	if all || look.Err != nil {
+	b := policy.BoundPod(whole)
+	for i := range state.Pods {
+		if other := &state.Pods[i]; other.Running && other.Seat.Pool >= 0 {
+			b.Runs = append(b.Runs, sequence.Cell{Pool: other.Seat.Pool, Domain: other.Domain})
+		}
+	}
+	reach := p.ReachOf(volumes, b, look.With)
+	if reach == nil || look.Err != nil {
 		return "", look.Err
 	}
+	reached := reach.Cells()
 	held = "no node of " + placeOf(p, removal) + " reaches its volume"
 	if reached[removal.To][removal.Domain] {
 		held = "its volume would bring its successor back to the same place"

@@ -32,7 +32,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 	// 1. Where do its volumes let it go?
 	volumes, held, err := r.volumesOf(ctx, pod)
 	if err == nil && held == "" {
-		held, err = r.redirect(ctx, p, state, plan, volumes)
+		held, err = r.redirect(ctx, p, pod, state, plan, volumes)
 	}
 	if err != nil || held != "" {
 		return room{held: held}, err

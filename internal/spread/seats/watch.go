@@ -44,6 +44,10 @@ func (p *Pods) Transformer() cache.TransformFunc {
 				slim.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 			}
 		}
+		if shape := observed.ShapeOf(pod); shape != nil {
+			shape.NodeName = slim.Spec.NodeName
+			slim.Spec = *shape
+		}
 		for _, claim := range observed.ClaimsOf(&pod.Spec) {
 			slim.Spec.Volumes = append(slim.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},

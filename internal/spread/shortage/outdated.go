@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
@@ -29,7 +28,7 @@ import (
 // now, or no pin if none does any more. Such pods have
 //
 //   - the selector of a pool as it was, before somebody corrected the pool's labels;
-//   - a volume that was bound after their admission, and that no node of their cell reaches.
+//   - a volume that was bound after their admission, and that no node of their cell reaches which would take them. A node of another cell does both.
 
 const (
 	// outdatedAfter is for how long a pod must be outdated. A policy that is written anew is gone for a moment.
@@ -104,24 +103,47 @@ func pinned(rec *observed.Pod) bool {
 	return rec.Pins != nil && (len(rec.Pins.Selector) > 0 || rec.Source.Selector != "")
 }
 
-// stranded returns the pods of an owner that wait for nodes of a cell from which no node reaches their volumes, by their index.
-func (r *run) stranded(ctx context.Context, p *policy.Policy, records []observed.Pod) (out []int, err error) {
+// mostStranded is how many waiting pods with volumes one look asks about: each costs as much as there are cells and nodes.
+const mostStranded = 100
+
+// stranded returns those of some pods of an owner, by their index, whose cell is none for them because of their volumes: see [policy.Reach].
+func (r *run) stranded(ctx context.Context, p *policy.Policy, of *observed.Owner, some []observed.Pod) (out []int, err error) {
 	if p == nil || p.Layout == nil || p.Preferred {
 		return nil, nil
 	}
 	look := r.Room.NewLook(ctx)
-	for i := range records {
-		rec := &records[i]
+	for i := range some {
+		rec := &some[i]
 		at, known := p.CellNamed(rec.Pool, rec.Domain)
-		if len(rec.Claims) == 0 || !known || !rec.Waiting() || rec.Nominated || !rec.Origin.Admitted() {
+		if !known || !asksForVolumes(rec) {
 			continue
 		}
-		terms, bound, known, err := r.Policies.BoundVolumes(ctx, rec.Namespace, rec.Claims)
-		if err == nil && bound && known && !nodefit.ReachesAll(terms, p.NodesOf(at), look.With) {
+		b := policy.BoundRecord(rec)
+		if !of.IsStatefulSet() { // else each pod has volumes of its own
+			b.Runs = p.RunsIn(of.Pods)
+		}
+		reach, err := r.Policies.Reached(ctx, p, b, look.With)
+		if err == nil && reach != nil && !reach.Unknown && !reach.Cells()[at.Pool][at.Domain] {
 			out = append(out, i)
 		}
 	}
 	return out, look.Err
+}
+
+// asksForVolumes reports whether a pod may be stranded.
+func asksForVolumes(rec *observed.Pod) bool {
+	return len(rec.Claims) > 0 && rec.Waiting() && !rec.Nominated && rec.Origin.Admitted()
+}
+
+// next returns which of an owner's pods this look asks about their volumes: so many at most, and others the next time.
+func (m *memory) next(pods []observed.Pod) (some, others []observed.Pod) {
+	waiting := slices.DeleteFunc(slices.Clone(pods), func(rec observed.Pod) bool { return !asksForVolumes(&rec) })
+	if len(waiting) <= mostStranded {
+		return waiting, nil
+	}
+	m.asked = (m.asked + mostStranded) % len(waiting)
+	waiting = slices.Concat(waiting[m.asked:], waiting[:m.asked])
+	return waiting[:mostStranded], waiting[mostStranded:]
 }
 
 // hasOutdated reports whether an owner of pods that wait has some that are outdated, or may be stranded.
@@ -146,9 +168,13 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 		if err != nil {
 			return err
 		}
-		stranded, err := r.stranded(ctx, p, one.Pods)
+		some, others := m.next(one.Pods)
+		stranded, err := r.stranded(ctx, p, &one.Owner, some)
 		if err != nil {
 			return err
+		}
+		for i := range others { // what is known of them stays
+			found[others[i].UID] = true
 		}
 		for _, i := range outdated(p, one.Pods) {
 			found[one.Pods[i].UID] = true
@@ -157,8 +183,8 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 			}
 		}
 		for _, i := range stranded {
-			found[one.Pods[i].UID] = true
-			if err := r.correctPod(ctx, w, m, one, &one.Pods[i], strandedAfter); err != nil {
+			found[some[i].UID] = true
+			if err := r.correctPod(ctx, w, m, one, &some[i], strandedAfter); err != nil {
 				return err
 			}
 		}
@@ -227,7 +253,7 @@ func (r *run) recreate(ctx context.Context, w world.Object, m *memory, one *memb
 	if err != nil {
 		return err
 	}
-	stranded, err := r.stranded(ctx, p, []observed.Pod{*rec})
+	stranded, err := r.stranded(ctx, p, &one.Owner, []observed.Pod{*rec})
 	if err != nil || len(stranded)+len(outdated(p, []observed.Pod{*rec})) == 0 {
 		return err
 	}
@@ -257,5 +283,5 @@ func (r *run) corrected(w world.Object, m *memory, rec *observed.Pod, p *policy.
 		r.Events.Normal(w.Reference(), stowage.EventPodRecreated, events.Spill, "pod %s waited in a pool, and its successor may run outside of it: %s", rec.Name, p.Soft().Why)
 		return
 	}
-	r.Events.Normal(w.Reference(), stowage.EventPodRecreated, events.Spill, "pod %s waited for nodes of a pool as it was before a correction, or from which its volume cannot be reached; it was evicted, so that its owner recreates it", rec.Name)
+	r.Events.Normal(w.Reference(), stowage.EventPodRecreated, events.Spill, "pod %s waited for nodes of a pool as it was before a correction, or for nodes that do not reach its volume or do not take it; it was evicted, so that its owner recreates it", rec.Name)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/events"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
-	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -145,7 +144,7 @@ func (r *run) judgeCell(ctx context.Context, v *picture, m *memory, at sequence.
 		// A pod was the reason. What other webhooks write into it is not in the template.
 	case is.answer.Verdict != nodefit.Never:
 		stored.unsuitable = nil
-	case !v.policy.AuthorKnows(is.answer.Filter):
+	case !v.policy.AuthorKnows(is.answer.Filter, "") || r.otherDomainTakes(ctx, v, at, pod, volumes):
 		stored.unsuitable = v.unsuitable(at, is.answer, stored.unsuitable)
 	default:
 		stored.unsuitable = nil
@@ -153,6 +152,18 @@ func (r *run) judgeCell(ctx context.Context, v *picture, m *memory, at sequence.
 		key := exampleKey{seats.OwnerOf(v.members[0].Workload).Key(), whole.PoolKey(at.Pool), whole.DomainName(at.Domain)}
 		r.tellMisfit(m, key, pod.Name, name, is.answer.Why)
 	}
+}
+
+// otherDomainTakes reports whether nodes of another domain of a cell's pool may take a pod.
+func (r *run) otherDomainTakes(ctx context.Context, v *picture, at sequence.Cell, pod *corev1.Pod, volumes nodefit.Volumes) bool {
+	of := v.policy.Cells()
+	for domain := range of.OfPool() {
+		other := sequence.Cell{Pool: at.Pool, Domain: domain}
+		if answer, err := r.Room.Judge(ctx, question(v, other, pod, volumes)); domain != at.Domain && err == nil && answer.Verdict != nodefit.Never {
+			return true
+		}
+	}
+	return false
 }
 
 // unsuitable is the entry about an unsuitable cell. Was is the one that is stored, or nil.
@@ -170,13 +181,8 @@ func (v *picture) second() metav1.Time { return metav1.NewTime(v.Now.Truncate(ti
 // question asks whether the nodes of a cell take pods such as this one. Where its own bound volumes are says nothing of its siblings: see
 // [run.stranded].
 func question(v *picture, at sequence.Cell, pod *corev1.Pod, volumes nodefit.Volumes) poolroom.Question {
-	pod = pod.DeepCopy()
-	if seat, ok := v.policy.PoolKeyed(ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])); ok {
-		own := v.policy.TolerationsOf(seat) // which it has because of that pool
-		pod.Spec.Tolerations = slices.DeleteFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return slices.Contains(own, t) })
-	}
-	whole := v.policy.Whole()
-	return poolroom.Question{Set: whole.NodesOf(at), Pod: placement.InCell(pod, whole, at, v.policy.TolerationsOf(at.Pool)), Volumes: volumes}
+	pool := ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])
+	return poolroom.Question{Set: v.policy.Whole().NodesOf(at), Pod: v.policy.InCell(pod, pool, at), Volumes: volumes}
 }
 
 // tellMisfit says once, for the pods of an owner in a cell, why they do not wait for room.
