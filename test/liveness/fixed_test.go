@@ -104,6 +104,29 @@ func TestTaintedZoneOfAuthor(t *testing.T) {
 	}
 }
 
+// The same where spill moves pods, too, and each node takes one of them.
+func TestTaintedZoneAndFullOne(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"StatefulSet", "Deployment"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			sc := play(t, &source{kind: podDistributor, spill: true, across: suite.Zones}, kind, 4, func(sc *scene) {
+				sc.source.pools = two(sc.Tenant, 1, 4)
+				for _, zone := range suite.Zones {
+					sc.node("od", zone, 8)
+				}
+				sc.node("spot", "a", 2, arm)
+				sc.node("spot", "b", 4)
+			}, func(_ *scene, template *corev1.PodTemplateSpec) {
+				template.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+					TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+				}}}}
+			})
+			sc.becomes("at rest", "od=3 spot=1")
+		})
+	}
+}
+
 // The volume of all pods is in zone b. The node that a pool has there would never take them, and that of another pool does. It is of no use that the
 // first pool has nodes in other zones.
 func TestVolumeWhereNoNodeTakesPods(t *testing.T) {

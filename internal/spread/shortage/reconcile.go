@@ -283,7 +283,9 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 	var out []int
 	for i := range one.spillPods {
 		pod := &one.spillPods[i]
-		if to, ok := v.Layout.CellOf(v.state.Ordinals[placement.OrdinalInName(one.Pods[i].Name)]); ok && to != pod.Cell() && pod.Waits > 0 {
+		to, elsewhere := v.Layout.CellOf(v.state.Ordinals[placement.OrdinalInName(one.Pods[i].Name)])
+		returns := !elsewhere && !pod.Misfit && v.policy.Away(one.rank(i), pod.Cell()) // its own cell is tried
+		if pod.Waits > 0 && (returns || elsewhere && to != pod.Cell()) {
 			out = append(out, i)
 		}
 	}

@@ -50,8 +50,8 @@ func (v *View) elsewhere(next []Pool, pods []Pod, ordinals []int64, replicas int
 	out, home, there := map[int64]int{}, map[int64]bool{}, map[int64]bool{}
 	away := make([][]int64, len(next)) // by their own pool or cell
 	note := func(n int64, at int) {
-		if _, known := out[n]; known || n >= replicas {
-			return
+		if _, known := out[n]; known || n >= replicas || next[at].Phase == Unsuitable {
+			return // it is to leave a cell in which it cannot run
 		}
 		if mine, err := own(n); err == nil && mine != at && next[mine].Phase != Available {
 			out[n] = at
