@@ -284,7 +284,8 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 	for i := range one.spillPods {
 		pod := &one.spillPods[i]
 		to, elsewhere := v.Layout.CellOf(v.state.Ordinals[placement.OrdinalInName(one.Pods[i].Name)])
-		returns := !elsewhere && !pod.Misfit && v.policy.Away(one.rank(i), pod.Cell()) // its own cell is tried
+		// One that is to try its own cell again waits as long as there: a webhook that does not know it yet sends it back.
+		returns := !elsewhere && !pod.Misfit && v.policy.Away(one.rank(i), pod.Cell()) && pod.Waits >= max(1, v.Rules[pod.Seat.Pool].After)
 		if pod.Waits > 0 && (returns || elsewhere && to != pod.Cell()) {
 			out = append(out, i)
 		}

@@ -46,6 +46,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/owners"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
@@ -523,8 +524,12 @@ func (s server) evict(name string, only *metav1.Preconditions) error {
 // closes reports whether a state has no room for a pod where it is.
 func (c *simulated) closes(state *stowage.PoolState, pod *corev1.Pod) bool {
 	if c.stateful {
-		to, moves := state.Ordinals[strings.TrimPrefix(pod.Name, "web-")]
-		return moves && to != pod.Labels[stowage.PoolLabel]
+		ordinal := placement.OrdinalInName(pod.Name)
+		n, _ := strconv.ParseInt(ordinal, 10, 64)
+		to, moves := state.Ordinals[ordinal]
+		own, err := c.strategy.Nth(n + 1)
+		returns := !moves && err == nil && c.strategy.Pool(own.Pool).Name != pod.Labels[stowage.PoolLabel] // its own pool is tried
+		return returns || moves && to != pod.Labels[stowage.PoolLabel]
 	}
 	return slices.ContainsFunc(state.Pools, func(p stowage.PoolRoom) bool {
 		return p.Name == pod.Labels[stowage.PoolLabel] && p.Phase != stowage.PoolAvailable
