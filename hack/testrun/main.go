@@ -52,9 +52,13 @@ func run(ctx context.Context, only string, flags []string) error {
 		}
 	}
 
-	// 2. The lanes side by side: while tests on a control plane wait, others compute.
 	ticks, end := context.WithCancel(ctx)
 	go r.progress(ticks, 30*time.Second)
+	if p.compile != nil {
+		r.tests(ctx, *p.compile)
+	}
+
+	// 2. The lanes side by side: while tests on a control plane wait, others compute.
 	var lanes sync.WaitGroup
 	for _, lane := range p.lanes {
 		lanes.Go(func() {

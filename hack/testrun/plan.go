@@ -37,10 +37,12 @@ var moreModules = []step{
 	{name: "hack/controlplane/versions", dir: "hack/controlplane/versions/v1.30.14", args: []string{"-count=1", "./..."}},
 }
 
-// planned are the commands of a run: first the builds, one after the other, and then the lanes side by side.
+// planned are the commands of a run: first the builds, one after the other, then what compiles the tests, or nil, and then the lanes side by side.
+// Beside compilers, suites take twice as long, and their control planes compute while they wait.
 type planned struct {
-	builds []step
-	lanes  [][]step
+	builds  []step
+	compile *step
+	lanes   [][]step
 }
 
 // plan lists what is to run: all, or the part that only names.
@@ -62,9 +64,12 @@ func arrange(only string, flags, all []string) planned {
 	target := func(name, target string) step {
 		return step{name: name, dir: ".", args: []string{"make", "--no-print-directory", target}}
 	}
-	p := planned{builds: []step{target("build Stowage", "prebuild")}}
+	p := planned{builds: []step{target("build Stowage", "build")}}
 	if only != "unit" {
-		p.builds = append(p.builds, target("build the control plane", "controlplane"), target("build helm", "bin/tools/helm"))
+		p.builds = append(p.builds, target("build the control plane", "controlplane"))
+	}
+	if only == "more" { // test/install installs with helm, and makes the image
+		p.builds = append(p.builds, target("build what installs", "prebuild"), target("build helm", "bin/tools/helm"))
 	}
 	cluster, unit := divide(all)
 	others := modules
@@ -75,6 +80,9 @@ func arrange(only string, flags, all []string) planned {
 		cluster = nil
 	case "more":
 		cluster, unit, others = named(all, more), nil, moreModules
+	}
+	if len(flags) == 0 { // with flags such as -race, go test compiles something else
+		p.compile = &step{name: "compile the tests", dir: ".", args: slices.Concat([]string{"go", "list", "-export", "-deps", "-test", "-f", "{{with .DepsErrors}}{{.}}{{end}}"}, cluster, unit)}
 	}
 	var suites, rest []step
 	if len(cluster) > 0 {

@@ -23,6 +23,9 @@ func TestArrange(t *testing.T) {
 	} {
 		t.Run("only="+only, func(t *testing.T) {
 			p := arrange(only, nil, all)
+			if compiled := strings.Fields(packages(*p.compile)); !slices.Equal(slices.Sorted(slices.Values(compiled)), slices.Sorted(slices.Values(strings.Fields(strings.Join(want.lanes, " "))))) {
+				t.Errorf("compiled are %q, and the lanes have %q", compiled, want.lanes)
+			}
 			var got []string
 			for i, lane := range p.lanes {
 				got = append(got, packages(lane[0]))
@@ -38,7 +41,7 @@ func TestArrange(t *testing.T) {
 			}
 		})
 	}
-	if p := arrange("more", []string{"-short"}, all); len(p.lanes[0]) != 1 {
-		t.Error("permissions are asked for where flags leave tests out")
+	if p := arrange("more", []string{"-short"}, all); len(p.lanes[0]) != 1 || p.compile != nil {
+		t.Error("permissions are asked for where flags leave tests out, or something is compiled without the flags")
 	}
 }
