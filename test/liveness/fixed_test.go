@@ -104,15 +104,22 @@ func TestTaintedZoneOfAuthor(t *testing.T) {
 	}
 }
 
-// The same where spill moves pods, too, and each node takes one of them.
+// The same where spill moves pods, too, and each node takes one of them. Pods do not try one zone after the other while another one has room.
 func TestTaintedZoneAndFullOne(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"StatefulSet", "Deployment"} {
-		t.Run(kind, func(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind  string
+		zones []string // of the nodes of od
+	}{
+		"a StatefulSet":                          {"StatefulSet", suite.Zones},
+		"a Deployment":                           {"Deployment", suite.Zones},
+		"a StatefulSet, and zones without nodes": {"StatefulSet", []string{"b", "b", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sc := play(t, &source{kind: podDistributor, spill: true, across: suite.Zones}, kind, 4, func(sc *scene) {
+			sc := play(t, &source{kind: podDistributor, spill: true, across: suite.Zones}, tc.kind, 4, func(sc *scene) {
 				sc.source.pools = two(sc.Tenant, 1, 4)
-				for _, zone := range suite.Zones {
+				for _, zone := range tc.zones {
 					sc.node("od", zone, 8)
 				}
 				sc.node("spot", "a", 2, arm)

@@ -27,18 +27,33 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 		}
 		counts[of.Index(seen[i].Cell())]++
 	}
-	d := divide(v, next, replicas)
+	d, sure := divide(v, next, replicas), divide(v, withoutVainTries(next), replicas)
 	for _, i := range d.moves(seen, counts) {
 		if ordinals[i] < 0 {
 			break
 		}
-		best := d.lacksMost(seen[i].Seat.Pool, counts)
+		best := sure.lacksMost(seen[i].Seat.Pool, counts)
+		if best < 0 {
+			best = d.lacksMost(seen[i].Seat.Pool, counts)
+		}
 		if best < 0 {
 			continue
 		}
 		counts[of.Index(seen[i].Cell())]--
 		counts[best]++
 		out[ordinals[i]] = best
+	}
+	return out
+}
+
+// withoutVainTries returns the states as if no pool or cell were tried that was tried in vain before. A pod that has waited goes there last: otherwise it
+// would try one after the other, while another one has room.
+func withoutVainTries(pools []Pool) []Pool {
+	out := slices.Clone(pools)
+	for i := range out {
+		if p := &out[i]; p.Phase == Probing && p.Tries > 0 {
+			p.Max -= p.Step
+		}
 	}
 	return out
 }
@@ -61,15 +76,34 @@ func (v *View) elsewhere(next []Pool, pods []Pod, ordinals []int64, replicas int
 	for n, at := range now {
 		note(n, at)
 	}
-	for i := range pods {
-		note(ordinals[i], of.Index(pods[i].Cell()))
-		there[ordinals[i]] = true
-		mine, err := own(ordinals[i])
-		home[ordinals[i]] = err == nil && mine == of.Index(pods[i].Cell()) && pods[i].Node
+	known := make([][]int64, len(next)) // the ordinals of pods that are there or have a record, by their own pool or cell
+	atHome := make([]int64, len(next))
+	for n := range now {
+		if mine, err := own(n); err == nil {
+			known[mine] = append(known[mine], n)
+		}
 	}
-	// Pods for which their own pool has seats are to return: first those that run there, then the lowest ordinals.
+	for i := range pods {
+		n, at := ordinals[i], of.Index(pods[i].Cell())
+		note(n, at)
+		there[n] = true
+		mine, err := own(n)
+		if err != nil {
+			continue
+		}
+		if _, recorded := now[n]; !recorded {
+			known[mine] = append(known[mine], n)
+		}
+		if _, isAway := out[n]; mine == at && !isAway {
+			atHome[mine]++
+		}
+		home[n] = mine == at && pods[i].Node
+	}
+	// Pods for which their own pool has seats are to return: first those that run there, then the lowest ordinals. A pod that does not exist yet comes
+	// before those with higher ordinals, and not before others: its owner may wait for them.
 	for at := range away {
-		stay := min(max(0, v.given(at, replicas)-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
+		given := v.given(at, replicas)
+		seats := given - min(max(0, given-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
 		slices.SortFunc(away[at], func(a, b int64) int {
 			if home[a] == home[b] {
 				return cmp.Compare(a, b)
@@ -79,8 +113,18 @@ func (v *View) elsewhere(next []Pool, pods []Pod, ordinals []int64, replicas int
 			}
 			return 1
 		})
-		for _, n := range away[at][:max(0, int64(len(away[at]))-stay)] {
-			if there[n] { // else the pod that was evicted for it is still ending
+		returned := int64(0)
+		for _, n := range away[at] {
+			toCome := v.given(at, n)
+			for _, m := range known[at] {
+				if m < n {
+					toCome--
+				}
+			}
+			if atHome[at]+returned+max(0, toCome) >= seats {
+				break
+			}
+			if returned++; there[n] { // else the pod that was evicted for it is still ending
 				delete(out, n)
 			}
 		}

@@ -2,6 +2,7 @@ package spill
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -175,6 +176,46 @@ func TestOrdinals(t *testing.T) {
 				t.Errorf("ordinals elsewhere (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The pods of an OrderedReady StatefulSet come one by one. The first that waits elsewhere is the try of its pool, though the others do not exist yet.
+func TestOrdinalsThatDoNotExistYet(t *testing.T) {
+	s := twoPools(t, 1, 1) // the even ordinals are a's, the odd ones b's
+	const a, b = 0, 1
+	for name, tc := range map[string]struct {
+		there map[int64]int // the pools of pods, by their ordinal
+		now   map[int64]int
+		pool  Pool // b
+		want  map[int64]int
+	}{
+		"the first one is the try":               {map[int64]int{0: a, 1: a}, map[int64]int{1: a}, Pool{Phase: Probing, Max: 1, Step: 1}, map[int64]int{}},
+		"without room it stays":                  {map[int64]int{0: a, 1: a}, map[int64]int{1: a}, Pool{Phase: Exhausted}, map[int64]int{1: a}},
+		"one before it restarts, and is the try": {map[int64]int{0: a, 3: a}, map[int64]int{3: a}, Pool{Phase: Probing, Max: 1, Step: 1}, map[int64]int{3: a}},
+		"there is room for both":                 {map[int64]int{0: a, 3: a}, map[int64]int{3: a}, Pool{Phase: Probing, Max: 2, Step: 1}, map[int64]int{}},
+		"another is at home":                     {map[int64]int{0: a, 1: a, 3: b}, map[int64]int{1: a}, Pool{Phase: Probing, Max: 1, Step: 1}, map[int64]int{1: a}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pods []Pod
+			ordinals := slices.Sorted(maps.Keys(tc.there))
+			for _, n := range ordinals {
+				pods = append(pods, Pod{Seat: sequence.Seat{Pool: tc.there[n]}, Rank: n + 1, Node: true})
+			}
+			got := Ordinals(View{Layout: plain(s)}, []Pool{{Phase: Available}, tc.pool}, pods, ordinals, 6, tc.now)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("ordinals elsewhere (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A cell in which no pod of the workload can run is no place for one that is away.
+func TestOrdinalsLeaveUnsuitablePools(t *testing.T) {
+	s := twoPools(t, 1, 1)
+	pods := []Pod{{Seat: sequence.Seat{Pool: 0}, Rank: 1, Node: true}, {Seat: sequence.Seat{Pool: 0}, Rank: 2, Waits: time.Minute}}
+	got := Ordinals(View{Layout: plain(s)}, []Pool{{Phase: Unsuitable}, {Phase: Exhausted}}, pods, []int64{0, 1}, 2, map[int64]int{1: 0})
+	if len(got) > 0 {
+		t.Errorf("elsewhere are %v", got)
 	}
 }
 
