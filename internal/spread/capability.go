@@ -20,7 +20,6 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
-	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/capability"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
@@ -106,10 +105,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 
 	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock), Unsettled: h.Unsettled, Pods: service.Pods().Of}
 	if h.Nodes {
-		decides.Nodes = func(of nodeset.Set) ([]corev1.Node, bool) {
-			nodes := h.World.NodesWith(context.WithoutCancel(ctx), of)
-			return nodes, karpenter.Made(nodes)
-		}
+		decides.Nodes = recentNodes(func(of nodeset.Set) []corev1.Node { return h.World.NodesWith(context.WithoutCancel(ctx), of) }, h.Clock)
 	}
 	c := &Capability{
 		seats: service, policies: policies, nodes: decides.Nodes, overlaps: fair.NewLimiter[string](overlapRate, overlapBurst), clock: h.Clock,

@@ -1,12 +1,15 @@
 package admit
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
@@ -20,12 +23,30 @@ func BenchmarkClaims(b *testing.B) {
 	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"2"}}},
 	}}}}
-	for name, claims := range map[string][]podpatch.Volume{"none": nil, "bound": {{PersistentVolumeClaim: &podpatch.ClaimVolume{ClaimName: "data"}}}} {
+	bound := []podpatch.Volume{{PersistentVolumeClaim: &podpatch.ClaimVolume{ClaimName: "data"}}}
+	for name, tc := range map[string]struct {
+		claims []podpatch.Volume
+		nodes  int
+	}{"none": {}, "bound": {claims: bound}, "bound, 600 nodes": {bound, 600}, "bound, 6000 nodes": {bound, 6000}} {
 		b.Run(name, func(b *testing.B) {
 			f, _ := newFeature(manifests.New(world.Objects{Volumes: []corev1.PersistentVolume{v}}))
+			if tc.nodes > 0 {
+				nodes := make([]corev1.Node, tc.nodes)
+				for i := range nodes {
+					nodes[i].Labels = map[string]string{"p": []string{"a", "b"}[i%2], "zone": fmt.Sprint(i / 2 % 3), "kubernetes.io/hostname": fmt.Sprint(i), "kubernetes.io/os": "linux"}
+				}
+				listed := map[string][]corev1.Node{} // as a replica keeps them for a second
+				f.Nodes = func(of nodeset.Set) ([]corev1.Node, bool) {
+					key := of.String()
+					if _, known := listed[key]; !known {
+						listed[key] = slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return !of.Has(n.Labels) })
+					}
+					return listed[key], false
+				}
+			}
 			p := pod("ReplicaSet", halves)
-			p.SetAnnotation("stowage.dev/across", "zone: 1, 2, 3")
-			p.Spec.Volumes = claims
+			p.SetAnnotation("stowage.dev/across", "zone: 0, 1, 2")
+			p.Spec.Volumes = tc.claims
 			b.ReportAllocs()
 			for b.Loop() {
 				d, err := f.Decide(b.Context(), feature.Request{Namespace: "ns", Pod: p, DryRun: true})
