@@ -9,9 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -194,5 +196,33 @@ func TestIndexed(t *testing.T) {
 	}
 	if o.Kind = "StatefulSet"; o.Indexed(twoPools(t)) != nil {
 		t.Error("the seats of a StatefulSet are listed")
+	}
+}
+
+// Of a pod with a volume its shape is kept: the same from the whole pod and from what is kept of it, and nothing of one that would take much memory.
+func TestShape(t *testing.T) {
+	pod := func(claim string, keys int) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
+		p.Spec.NodeSelector = map[string]string{"p": "a"}
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "arm64", Operator: corev1.TolerationOpExists}}
+		p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}}
+		for i := range keys {
+			p.Spec.NodeSelector[fmt.Sprint("key-", i)] = strings.Repeat("x", 60)
+		}
+		if claim != "" {
+			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		}
+		return p
+	}
+	of := func(p *corev1.Pod) *corev1.Pod {
+		rec := New(p, "rs", ledger.Carried{})
+		return rec.Shape()
+	}
+	whole := pod("data", 5)
+	if diff := cmp.Diff(nodefit.Shape(whole), of(whole)); diff != "" {
+		t.Errorf("the shape (-whole +kept):\n%s", diff)
+	}
+	if of(pod("", 0)) != nil || of(pod("data", 50)) != nil {
+		t.Error("the shape of a pod without a volume is kept, or a large one")
 	}
 }
