@@ -42,7 +42,7 @@ func list(t *testing.T, patterns ...string) map[string]goPackage {
 func TestDecisionsImportNoClient(t *testing.T) {
 	pure := []string{
 		"world", "world/manifests", "nodeset", "podpatch", "admission/pipeline", "admission/scope", "preview", "spread/policy", "spread/admit", "size/admit", "vm/admit", "nodefit", "autoscaler/karpenter", "autoscaler/clusterautoscaler",
-		"finding", "spread/sequence", "spread/layout", "spread/observed", "spread/division", "spread/ledger", "spread/placement", "spread/repair/planner", "spread/shortage/spill",
+		"finding", "refusal", "spread/sequence", "spread/layout", "spread/observed", "spread/division", "spread/ledger", "spread/placement", "spread/repair/planner", "spread/shortage/spill",
 		"size/sizing",
 		"vm/peerpod", "vm/catalog",
 	}

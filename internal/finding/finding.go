@@ -9,6 +9,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/refusal"
 )
 
 // Finding is one thing that is not as it should be.
@@ -35,6 +36,9 @@ type Values struct {
 	Seen      string // when it was seen, if that is long ago
 	Text      string // by somebody else, such as the message of an error
 	Fix       string // that goes with Text
+	// Refusal is whether Text, of the API server, is about what Stowage adds to pods. Objects are those parts. DryRun says that a dry run has shown it.
+	Refusal refusal.Verdict
+	DryRun  bool
 	// Annotated says that Source is an annotation, and ByPolicy that it is a SpreadPolicy or a ClusterSpreadPolicy.
 	Annotated, ByPolicy bool
 	// Evict says that pods of pools with too many are evicted. Preferred says that pods only prefer their pool, and Recreates that pods without a

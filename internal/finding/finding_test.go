@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/refusal"
 )
 
 // Each reason has a row, each row has all that a page prints, and what has to be acted upon has a remedy.
@@ -55,6 +56,26 @@ func TestPrintable(t *testing.T) {
 		if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) || len(text) > 3*mostText || len(text) < 100 {
 			t.Errorf("%s: %q", f.Reason, text)
 		}
+	}
+}
+
+// However long the API server's message is, what Stowage has to do with it follows, and a dry run that shows it stands over the text.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	added := refusal.Added{{Field: refusal.NodeSelector, Key: "type", Values: []string{"spot"}, By: "SpreadPolicy p"}}
+	f := Finding{Reason: PodsRefused, Values: Values{Count: 1, Of: 2}}
+	f.Refused("denied: node selectors are not for tenants"+strings.Repeat("x", 30<<10), "web", added)
+	if text := f.Sentence(); !strings.HasSuffix(text, "...; Stowage gives pods the node selector type=spot (SpreadPolicy p)") {
+		t.Error(text)
+	}
+	f = Finding{Reason: PodsRefused}
+	f.Refused("denied: images are not from here", "web", added)
+	if f.Refusal != refusal.Other || strings.Contains(f.String(), "Stowage") {
+		t.Error(f.String())
+	}
+	f.Proven(added)
+	if text := f.String(); !strings.Contains(text, "only without what Stowage gives them: denied: images are not from here; Stowage gives pods the node selector type=spot") || !strings.Contains(text, "enforcement: Preferred") {
+		t.Error(text)
 	}
 }
 
@@ -115,6 +136,11 @@ func TestSentences(t *testing.T) {
 		{web(WithoutSeat, Values{Count: 1, Source: "x", Recreates: true}), "1 pod(s) have no seat: they were created before the x, or bypassed the webhook; wait: Stowage gives them a seat or recreates them, unless its controllers are down"},
 		{web(OutsidePool, Values{Count: 1, Preferred: true}), "1 pod(s) are outside the pool of their seat, as enforcement Preferred allows; make room in the pool, and " + rollOut},
 		{web(OverInDomain, Values{Count: 1, Evict: true}), "1 pod(s) are in a domain that has too many of their pool; " + rollOut},
+		{web(PodsRefused, Values{Count: 2, Of: 5, Text: "no"}), "2 of 5 pods exist, because the API server refuses to create more: no; correct what the message names: the pod template, a quota, LimitRange or admission policy, or an object that is missing"},
+		{web(PodsRefused, Values{Count: 5, Of: 5, Text: "no", Refusal: refusal.Unknown, Objects: "the node selector a=b (SpreadPolicy p)", Source: "SpreadPolicy p", ByPolicy: true}), "the API server refuses to create what the newest revision asks for: no; whether that is because of what Stowage gives pods is not known: the node selector a=b (SpreadPolicy p); correct what the message names; kubectl stowage check -n ns asks the API server for such a pod with and without what Stowage gives it, in a dry run; if that is the cause, mode: Audit in SpreadPolicy p lets new pods come as they are written"},
+		{web(PodsRefused, Values{Count: 2, Of: 5, Text: "no", Refusal: refusal.Ours, Objects: "the node selector a=b (PodDistributor d)", Fix: "go", Source: "PodDistributor d"}), "2 of 5 pods exist, because the API server refuses to create more: no; Stowage gives pods the node selector a=b (PodDistributor d); have what refuses the pods allow it; or go; until then, the label stowage.dev/mode=Audit on the namespace lets new pods come as they are written"},
+		{web(PodsRefused, Values{Count: 2, Of: 5, Text: "no", Refusal: refusal.Ours, Objects: "the node selector a=b (annotation)", Fix: "go", Annotated: true}), "2 of 5 pods exist, because the API server refuses to create more: no; Stowage gives pods the node selector a=b (annotation); have what refuses the pods allow it; or in a SpreadPolicy in place of the annotation, go; until then, the label stowage.dev/mode=Audit on the namespace lets new pods come as they are written"},
+		{web(PodsRefused, Values{Count: 2, Of: 5, Text: "no", Refusal: refusal.NoAnswer}), "2 of 5 pods exist, because the API server refuses to create more: no; no replica of Stowage's webhook answered, and with failure policy Fail no pod is created then; see why no replica answers: kubectl stowage check -n ns; where pods matter more than their division, set the failure policy to Ignore (stowage.dev/failure-policy, webhook.failurePolicy)"},
 		{web(Progressing, Values{Count: 2, Of: 2}), "pods are being created or removed"},
 		{about("ReplicaSet", PoolRemoved, Values{Count: 1, Source: "x"}), "1 pod(s) are in a pool that was removed from the strategy; roll out: have its pods created again, or set rebalance: Evict in x"},
 		{about("ReplicaSet", PoolRemoved, Values{Count: 1, Evict: true}), "1 pod(s) are in a pool that was removed from the strategy; wait: Stowage evicts one pod after the other"},

@@ -7,6 +7,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/refusal"
 )
 
 // of returns an example about a workload.
@@ -80,15 +81,11 @@ var ofWorkloads = map[Reason]row{
 		example:  of(Values{Text: "pool spot has had no room since 2026-01-02T15:04:05Z, and keeps at most 3 pod(s); other pools take the pods that wait for it"}),
 	},
 	PodsRefused: {
-		means: "The API server refuses to create pods.",
-		sentence: func(f *Finding) string {
-			if f.Count >= f.Of { // those of the older revision
-				return "the API server refuses to create what the newest revision asks for: " + f.Text
-			}
-			return fmt.Sprintf("%d of %d pods exist, because the API server refuses to create more: %s", f.Count, f.Of, f.Text)
-		},
-		remedy:  always("correct what the message names: the pod template, a quota, LimitRange or admission policy, or an object that is missing; Stowage refuses no pod"),
-		example: of(Values{Count: 2, Of: 5, Text: "exceeded quota: pods"}),
+		means:    "The API server refuses to create pods. Where its message names what Stowage adds to them, the finding says so.",
+		sentence: (*Finding).refused,
+		remedy:   (*Finding).afterRefusal,
+		example: of(Values{Count: 2, Of: 5, Text: "ValidatingAdmissionPolicy 'tenants' with binding 'tenants' denied request: node selectors are not for tenants", Refusal: refusal.Ours, Source: "SpreadPolicy web", ByPolicy: true,
+			Objects: "the node selector type=spot or type=default (SpreadPolicy web)", Fix: "set enforcement: Preferred, with which pods prefer their pool by node affinity"}),
 	},
 	NotReached: {
 		means:    "An owner of pods has had fewer or more pods than it asks for, for minutes.",

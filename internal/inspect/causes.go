@@ -62,6 +62,9 @@ func (g *group) causes(r *Report) (waits bool) {
 	}
 	of.Outside, of.Lacking, of.LackIn, of.LackWhich = g.outsider, g.lacking, g.lackIn, g.lackWhich
 	of.CostWriter = g.costWriter
+	if g.failure != "" {
+		of.Adds = slices.Concat(g.policy.Adds(), g.vm)
+	}
 	of.Values.Rollout, of.Values.NoNodes, of.Values.Cordoned = g.Rollout, g.noNodes, g.cordoned
 	if g.state != nil {
 		of.Hindrances, of.Seen = g.state.Status.Hindrances, r.lastSeen(&g.state.Status)

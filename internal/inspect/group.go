@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
@@ -18,6 +19,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
+	"github.com/stowage-dev/stowage/internal/refusal"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
@@ -84,8 +86,9 @@ type group struct {
 	// leftOut says that the webhook's registration leaves its pods out.
 	leftOut bool
 	policy  *policy.Policy
-	failure string // why its controller creates no pods, if that is known
-	pods    int64  // that there are, with a seat or without
+	failure string        // why its controller creates no pods, if that is known
+	vm      refusal.Added // what its pods get as peer pods
+	pods    int64         // that there are, with a seat or without
 	// overflow are the pods without a seat because every pool has its maximum.
 	overflow int64
 	// adopted are the pods that ran before they got their seat, by the key of their pool. Staying are those without a seat that may be kept
@@ -133,6 +136,9 @@ func (g *group) addUndivided(m *podOwner, p *policy.Policy) {
 // add adds what one owner of pods has and should have.
 func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed.Owner, p *policy.Policy) error {
 	g.failure = cmp.Or(g.failure, m.Failure)
+	if all.VMs && g.vm == nil {
+		g.vm = all.PeerPods.Adds(ptr.Deref(all.s.created[m.UID].Spec.RuntimeClassName, ""))
+	}
 	if g.policy == nil {
 		g.policy, g.Policy = p, p.Source
 	}

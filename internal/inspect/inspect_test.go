@@ -102,6 +102,13 @@ func web(replicas int32, edit func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	return rs
 }
 
+// failing has a ReplicaSet say that the API server refuses its pods.
+func failing(text string) func(*appsv1.ReplicaSet) {
+	return func(rs *appsv1.ReplicaSet) {
+		rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: text}}
+	}
+}
+
 // pod is one of its pods, with a seat unless the pool is "".
 func pod(name, pool string, ordinal int, edit func(*corev1.Pod)) *corev1.Pod {
 	p := testkit.Pod(name).Namespace("ns").Annotation(stowage.SpreadStrategyAliasAnnotation, halves).Container("c", "", "").Obj()
@@ -506,9 +513,21 @@ func TestProblems(t *testing.T) {
 			waits(p)
 			p.Spec.NodeSelector = map[string]string{"p": "c"}
 		})}, want: []string{"ReplicaSet/web: the pod template chooses nodes itself, and no node is as it asks: 0/1"}},
-		"a quota refuses pods": {objects: []client.Object{web(2, func(rs *appsv1.ReplicaSet) {
-			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: none"}}
-		}), pod("x", "0", 1, nil)}, want: []string{"ReplicaSet/web: 1 of 2 pods exist, because the API server refuses to create more: exceeded quota: none"}},
+		"a quota refuses pods": {objects: []client.Object{web(2, failing("exceeded quota: none")), pod("x", "0", 1, nil)}, want: []string{"ReplicaSet/web: 1 of 2 pods exist, because the API server refuses to create more: exceeded quota: none"}},
+		"a policy refuses what Stowage adds": {objects: []client.Object{web(2, failing("denied: node selectors are not for tenants")), pod("x", "0", 1, nil)},
+			want: []string{"ReplicaSet/web: 1 of 2 pods exist, because the API server refuses to create more: denied: node selectors are not for tenants; Stowage gives pods the node selector p=a or p=b (annotation of the pod template)"}, action: "set enforcement: Preferred"},
+		"a policy refuses, and says nothing": {objects: []client.Object{web(2, failing("denied: ask the platform team")), pod("x", "0", 1, nil)},
+			want: []string{"whether that is because of what Stowage gives pods is not known: the node selector p=a or p=b"}, action: "kubectl stowage check -n ns"},
+		"a LimitRange refuses peer pods": {objects: []client.Object{web(2, func(rs *appsv1.ReplicaSet) {
+			failing("minimum cpu usage per Container is 1.  No request is specified")(rs)
+			rs.Spec.Template.Annotations, rs.Spec.Template.Spec.RuntimeClassName = nil, new("kata-remote")
+		})}, want: []string{"ReplicaSet/web: 0 of 2 pods exist, because the API server refuses to create more: minimum cpu usage per Container is 1.  No request is specified; Stowage gives pods a VM in place of requests and limits (RuntimeClass kata-remote)"}, action: "from the LimitRange"},
+		"a LimitRange refuses peer pods of a strategy": {objects: []client.Object{web(2, func(rs *appsv1.ReplicaSet) {
+			failing("minimum cpu usage per Container is 1.  No request is specified")(rs)
+			rs.Spec.Template.Spec.RuntimeClassName = new("kata-remote")
+		}), pod("x", "0", 1, nil)}, want: []string{"Stowage gives pods a VM in place of requests and limits (RuntimeClass kata-remote)"}, action: "from the LimitRange"},
+		"no replica of the webhook answers, and none has to be missed": {objects: []client.Object{web(2, failing(`Internal error occurred: failed calling webhook "pods-fail.stowage.dev": connection refused`)), pod("x", "0", 1, nil)},
+			want: []string{"no replica of Stowage's webhook answered, and with failure policy Fail no pod is created then"}, action: "set the failure policy to Ignore"},
 		"pods that were adopted": {objects: []client.Object{web(2, nil), adopted("x", 1), adopted("y", 2)}, want: []string{"ReplicaSet/web: pool 0 has 2 pods and should have 1: 2 of them were there before Stowage divided them"}},
 		"a rollout that finds no node": {objects: []client.Object{poolNode("a"), web(2, nil), adopted("x", 1), adopted("y", 2)},
 			want: []string{"ReplicaSet/web: pool 0 has 2 pods and should have 1"}, action: "first correct the labels of pool 1 (p=b), or add nodes with them: no node has them"},

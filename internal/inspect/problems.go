@@ -184,10 +184,12 @@ func (i *Inspector) refusedProblems(s *snapshot, r *Report) {
 		return
 	}
 	for _, m := range s.owners {
-		if class := ptr.Deref(s.created[m.UID].Spec.RuntimeClassName, ""); m.Failure == "" || m.policy != nil || !i.PeerPods.Targets(class) {
+		class := ptr.Deref(s.created[m.UID].Spec.RuntimeClassName, "")
+		if m.Failure == "" || m.policy != nil || !i.PeerPods.Targets(class) {
 			continue
 		}
-		values := finding.Values{Count: m.Current, Of: m.Replicas, Text: m.Failure}
+		values := finding.Values{Count: m.Current, Of: m.Replicas}
+		values.Refused(m.Failure, m.root.Name, i.PeerPods.Adds(class))
 		r.problem(finding.Finding{Reason: finding.PodsRefused, Namespace: m.Namespace, Kind: m.root.Kind, Name: m.root.Name, Values: values}, m.names...)
 	}
 }

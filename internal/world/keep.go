@@ -102,7 +102,7 @@ func TemplateLabels(all map[string]string) map[string]string {
 }
 
 // maxFailure is how many bytes are kept of why a ReplicaSet gets no pods. Webhooks and quotas of tenants have a say in that text.
-const maxFailure = 256
+const maxFailure = 512
 
 func failureOf(rs *appsv1.ReplicaSet) string {
 	for i := range rs.Status.Conditions {

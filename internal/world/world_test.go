@@ -229,7 +229,7 @@ func TestWorkloads(t *testing.T) {
 		}
 		switch kind {
 		case "ReplicaSet":
-			if w.Replicas != 1 || w.Current != 2 || w.Failure != strings.Repeat("ü", 126)+"..." {
+			if w.Replicas != 1 || w.Current != 2 || w.Failure != strings.Repeat("ü", 254)+"..." {
 				t.Errorf("it asks for %d, has %d, and fails for %q", w.Replicas, w.Current, w.Failure)
 			}
 		case "StatefulSet":

@@ -97,6 +97,12 @@ func TestFailurePolicyByNamespace(t *testing.T) {
 	if err := probe(closed); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "pods-fail.stowage.dev") {
 		t.Errorf("the pod was not refused: %v", err)
 	}
+	must(t, closed.Create(t.Context(), closed.Deployment("web", 2, annotated(documented))))
+	eventually(t, "status says why there is no pod", func() (bool, error) {
+		out, _, exit := suite.CLI(t, cluster, append([]string{"status", "-n", closed.Namespace}, suite.SpreadOnly...)...)
+		return exit == 3 && strings.Contains(out, "Deployment/web: 0 of 2 pods exist, because the API server refuses to create more: ") &&
+			strings.Contains(out, "no replica of Stowage's webhook answered, and with failure policy Fail no pod is created then") && !strings.Contains(out, "the pod template"), nil
+	})
 }
 
 // A flood of pods that wait for a slow webhook takes every place of the service accounts'

@@ -3,6 +3,7 @@ package situations
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -86,6 +87,30 @@ func (n *tenant) pins(t *testing.T, selector string) {
 	})
 }
 
+// forbids has an admission policy of somebody else refuse what is created in the namespace, unless an expression holds.
+func (n *tenant) forbids(t *testing.T, resource, expression, message string) {
+	t.Helper()
+	name := metav1.ObjectMeta{Name: strings.ReplaceAll(resource, "/", "-") + "-" + n.Namespace}
+	p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: name, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy: new(admissionregistrationv1.Fail),
+		MatchConstraints: &admissionregistrationv1.MatchResources{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: n.Namespace}},
+			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}},
+			}}},
+		},
+		Validations: []admissionregistrationv1.Validation{{Expression: expression, Message: message}},
+	}}
+	b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: name, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: p.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+	}}
+	for _, o := range []client.Object{p, b} {
+		must(t, n.Create(t.Context(), o))
+		t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), o) })
+	}
+}
+
 // What keeps Stowage from doing what it should do is said by each view, with one reason.
 func TestHindrances(t *testing.T) {
 	t.Parallel()
@@ -99,24 +124,7 @@ func TestHindrances(t *testing.T) {
 		}, want: []string{"by PodDisruptionBudgets one and two", "→ have one PodDisruptionBudget select the pods"},
 			explain: []string{"deployment/web", "by PodDisruptionBudgets one and two"}, condition: "EvictionRefused", event: "EvictionRefused"},
 		"a policy forbids evictions": {make: func(t *testing.T, n *tenant) {
-			p := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "evictions-" + n.Namespace}, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-				FailurePolicy: new(admissionregistrationv1.Fail),
-				MatchConstraints: &admissionregistrationv1.MatchResources{
-					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: n.Namespace}},
-					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-						Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"}},
-					}}},
-				},
-				Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: "nobody evicts here"}},
-			}}
-			b := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: p.ObjectMeta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-				PolicyName: p.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-			}}
-			for _, o := range []client.Object{p, b} {
-				must(t, n.Create(t.Context(), o))
-				t.Cleanup(func() { _ = cluster.Client.Delete(context.Background(), o) })
-			}
+			n.forbids(t, "pods/eviction", "false", "nobody evicts here")
 			n.swapped(t, func() {
 				eventually(t, "the policy holds", func() (bool, error) {
 					pods, err := n.Pods(t.Context(), "web")

@@ -318,6 +318,12 @@ const fine = "Everything is as it should be."
 func (tc situation) run(t *testing.T) {
 	n := newTenant(t, tc.labels...)
 	tc.make(t, n)
+	tc.says(t, n)
+}
+
+// says waits until each view says what the situation of a tenant is.
+func (tc situation) says(t *testing.T, n *tenant) {
+	t.Helper()
 	args := append([]string{"status", "-n", n.Namespace}, suite.SpreadOnly...)
 	if len(tc.args) > 0 && strings.HasPrefix(tc.args[0], "ds/") {
 		args = args[:3]

@@ -6,6 +6,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/refusal"
 )
 
 // Workload is what [Division.Findings] reads beside the division.
@@ -14,8 +15,9 @@ type Workload struct {
 	// Values are those of the policy.
 	Values finding.Values
 	Pods   int64 // that there are, with a seat or without
-	// Refused is why the API server refuses to create pods. Stuck describes an owner that does not reach its replica count. Both may be empty.
+	// Refused is why the API server refuses to create pods, and Adds what Stowage adds to them. Stuck describes an owner that does not reach its replica count. Both may be empty.
 	Refused, Stuck string
+	Adds           refusal.Added
 	// Soft says why pods of the newest revision prefer their pools, or "", and Unsuitable in which pools no pod can run: see [policy.Policy.Misfits].
 	Soft       string
 	Unsuitable []string
@@ -87,7 +89,10 @@ func (f *findings) ends() {
 	}
 	switch w := f.of; {
 	case w.Refused != "":
-		f.add(finding.PodsRefused, func(v *finding.Values) { v.Count, v.Of, v.Text = w.Pods, f.Replicas, w.Refused })
+		f.add(finding.PodsRefused, func(v *finding.Values) {
+			v.Count, v.Of = w.Pods, f.Replicas
+			v.Refused(w.Refused, w.Name, w.Adds)
+		})
 	case f.Stuck:
 		f.text(finding.NotReached, w.Stuck)
 	}

@@ -41,7 +41,7 @@ var noted = map[finding.Reason]bool{finding.UpdateRefused: true, finding.Foreign
 func balanced(of world.Object, p *policy.Policy, d *divisions.Division, said said, ofRollout func(*finding.Values)) (metav1.ConditionStatus, stowage.ConditionReason, string) {
 	w := &divisions.Workload{Namespace: of.Namespace, Kind: of.Kind, Name: of.Name, Values: p.Values(), Pods: d.Replicas, Stuck: said.stuck, Hindrances: said.hindrances}
 	if said.refused != "" {
-		w.Refused, w.Pods = said.refused, said.pods
+		w.Refused, w.Pods, w.Adds = said.refused, said.pods, p.Adds()
 	}
 	w.Soft, w.Unsuitable = p.Misfits()
 	status, reason, text := metav1.ConditionTrue, stowage.ReasonBalanced, "each pool has the pods that it should have"

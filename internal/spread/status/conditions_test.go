@@ -72,6 +72,10 @@ func TestBalanced(t *testing.T) {
 			},
 			reason: stowage.ReasonSpilled, text: "pool 1 has had no room since 0001-01-01T00:00:00Z, and keeps at most 3 pod(s); no other pool takes more of the pods that wait for it: pool 0 has its maximum, and it is tried again at 0001-01-01T00:00:00Z; add nodes to the pool; Stowage tries it again by itself",
 		},
+		"what Stowage adds is refused": {
+			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Moving = true }, said: said{refused: "denied: node selectors are not for tenants", pods: 1}, reason: "PodsRefused",
+			text: "1 of 2 pods exist, because the API server refuses to create more: denied: node selectors are not for tenants; Stowage gives pods the node selector p=a or p=b (PodDistributor d); have what refuses the pods allow it; or set enforcement: Preferred, with which pods prefer their pool by node affinity; or give each pool matchExpressions that are no equality, such as {key: kubernetes.io/os, operator: Exists}, with which pods require it by node affinity; until then, the label stowage.dev/mode=Audit on the namespace lets new pods come as they are written",
+		},
 		"a quota": {
 			pods: on("0", 1), replicas: 2, edit: func(d *divisions.Division) { d.Stuck = true }, said: said{stuck: "it has one pod for minutes"},
 			reason: stowage.ReasonNotReached, text: "it has one pod for minutes",
@@ -173,7 +177,7 @@ func TestBalanced(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(&d)
 			}
-			tc.policy.Source, tc.policy.Distributor = "PodDistributor d", &versprei.PodDistributor{}
+			tc.policy.Source, tc.policy.Distributor, tc.policy.Layout = "PodDistributor d", &versprei.PodDistributor{}, of
 			status, reason, text := balanced(world.Object{Namespace: "ns", Ref: world.Ref{Kind: "Deployment", Name: "web"}}, &tc.policy, &d, tc.said, func(v *finding.Values) { v.Paused, v.NoNodes, v.Cordoned = tc.paused, tc.noNodes, tc.cordoned })
 			if (status == metav1.ConditionTrue) != (tc.reason == stowage.ReasonBalanced) || reason != tc.reason || text != tc.text {
 				t.Errorf("it is %s, %s: %q, want %s: %q", status, reason, text, tc.reason, tc.text)
