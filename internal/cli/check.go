@@ -32,9 +32,14 @@ that a ReplicaSet creates. Nothing is created. An answer proves the whole way: t
 registration of the webhook, its certificate, its Service, the network and a replica.
 Without an answer, the command says what is wrong, as far as the user may see it.
 
+With an answer, the API server is also asked for pods of the namespace's workloads, the
+first 20 by name, with and without what Stowage adds to them. If it refuses only those
+with it, the command says so.
+
 The user must be allowed to create pods in the namespace.
 
-The exit status is 0 if the webhook answered and may read what it needs, and 3 if not.`,
+The exit status is 0 if the webhook answered, may read what it needs, and adds nothing
+that is refused. Otherwise it is 3.`,
 		Example: `  # Does the webhook answer for the current namespace?
   kubectl stowage check
 
@@ -83,8 +88,23 @@ func runCheck(ctx context.Context, s Streams, i *inspect.Inspector, namespace, o
 			}
 			continue
 		}
-		return cmp.Or(answer.Print(s.Out, output), verdict(answer.OK && len(answer.Lacks) == 0))
+		if answer.OK && answer.LeftAlone == "" {
+			printWarnings(s.Err, askRefused(ctx, i, namespace, answer))
+		}
+		return cmp.Or(answer.Print(s.Out, output), verdict(answer.OK && len(answer.Lacks)+len(answer.Refused) == 0))
 	}
+}
+
+// askRefused adds the workloads of a namespace whose pods are refused because of what Stowage adds. The warnings say what is not known.
+func askRefused(ctx context.Context, i *inspect.Inspector, namespace string, answer *inspect.Answer) []string {
+	of := impactOf(i)
+	of.Namespace = namespace
+	found, warnings, err := of.Refused(ctx)
+	if err != nil { // such as for the lack of rights that the check itself does not need
+		return []string{fmt.Sprintf("whether the API server refuses pods because of what Stowage adds is not known: %v", err)}
+	}
+	answer.AddRefused(found)
+	return warnings
 }
 
 // warnings collects the warnings of an API server.

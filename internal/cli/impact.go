@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +14,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/config"
 	"github.com/stowage-dev/stowage/internal/impact"
@@ -37,6 +40,10 @@ The report has the pods of each policy, pool and workload, now and then.
   ADOPTED: they get a seat where they run, without a restart.
   KEPT: they stay where their volumes may be.
   WAITING: no present node has room for them.
+
+For the first 20 workloads by name, the API server is asked for pods with and without
+what Stowage would add to them, in a dry run. If it refuses only those with it, the
+report has its answer. That takes the right to create pods.
 
 The counts are those of the webhook's own decisions. A workload marked unsure may come
 out otherwise, and the note says why. What it takes in nodes, pods without room, and
@@ -156,6 +163,7 @@ func (o *impactOptions) run(cmd *cobra.Command, s Streams) error {
 func impactOf(i *inspect.Inspector) *impact.Options {
 	return &impact.Options{
 		Client: i.Client, Registration: i.Registration, Clock: i.Clock,
+		DryRun: func(ctx context.Context, pod *corev1.Pod) error { return i.Client.Create(ctx, pod, client.DryRunAll) },
 		Settings: preview.Settings{
 			Namespace: i.Namespace, Spread: i.Spread, Sizing: i.Sizing, PeerPods: i.VMs,
 			ExcludedNamespaces: i.ExcludedNamespaces, NamespaceLabel: i.NamespaceLabel, PeerPodConfig: i.PeerPods,
@@ -229,6 +237,7 @@ var limitFields = map[string]limitField{
 	"evicted": {func(r *impact.Report) int64 { return r.Cluster.Evicted }, pods},
 	"waiting": {func(r *impact.Report) int64 { return r.Cluster.Waiting }, pods},
 	"unsure":  {func(r *impact.Report) int64 { return int64(r.Cluster.Unsure) }, workloads},
+	"refused": {func(r *impact.Report) int64 { return int64(r.Cluster.Refused) }, workloads},
 }
 
 func limitNames() []string {

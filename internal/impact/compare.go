@@ -1,7 +1,6 @@
 package impact
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -46,22 +45,28 @@ func (o *Options) Of(ctx context.Context, change Change, prices *Prices) (*Repor
 	keys := maps.Clone(after.of)
 	maps.Copy(keys, before.of)
 	var plans []*plan
-	for _, k := range slices.SortedFunc(maps.Keys(keys), func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.String(), b.String()), cmp.Compare(a.Group, b.Group))
-	}) {
+	for _, k := range sortedKeys(keys) {
 		if p := c.compare(k); p != nil {
 			plans = append(plans, p)
 		}
 	}
 
-	// 3. Estimate what it takes.
+	// 3. Ask the API server whether it takes such pods.
+	a := o.asker(l, after)
+	for _, p := range plans {
+		if err := p.ask(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+
+	// 4. Estimate what it takes.
 	e := newEstimator(before.in, after.in, l, o.Settings.PeerPodConfig.VMResource, prices)
 	if !l.noRoom {
 		e.place(plans, append(slices.Clone(l.others), c.stay...))
 	}
 	c.sum(plans, e)
 	r.Cost, r.others = e.cost(), c.others
-	r.Warnings = c.warnings(change, known, warnings)
+	r.Warnings = append(c.warnings(change, known, warnings), a.warnings()...)
 	r.sort()
 	return r, nil
 }

@@ -8,5 +8,5 @@
 // has reasons of its own, so that its counts may come out otherwise: see [Workload.Unsure]. Nodes to come, pods without room, and money
 // are estimates: see [Estimate].
 //
-// The package only reads, with the permissions of its caller.
+// The package only reads, with the permissions of its caller. What admission would refuse, it asks by dry runs, which create nothing: see [Options.Refused].
 package impact

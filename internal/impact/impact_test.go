@@ -2,6 +2,7 @@ package impact
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -42,7 +43,10 @@ import (
 var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
 // shop is a cluster with some workloads, and without policies.
-type shop struct{ objects []client.Object }
+type shop struct {
+	objects []client.Object
+	dryRun  func(context.Context, *corev1.Pod) error
+}
 
 func (s *shop) add(objects ...client.Object) { s.objects = append(s.objects, objects...) }
 
@@ -160,20 +164,26 @@ spec:
 // of returns the report on a change of the shop.
 func (s *shop) of(t *testing.T, change Change, manifests string, prices *Prices) (*Report, error) {
 	t.Helper()
-	scheme, err := api.NewScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if manifests != "" {
+		var err error
 		if change.Manifests, err = preview.LoadChange(t.Context(), preview.Source{Names: []string{"-"}, In: strings.NewReader(manifests), Namespace: "shop", Schemas: crds.Schemas{}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	o := &Options{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(s.objects...).Build(), Registration: "stowage", Clock: clocktesting.NewFakePassiveClock(now),
+	return s.options(t).Of(t.Context(), change, prices)
+}
+
+// options are those for the shop.
+func (s *shop) options(t *testing.T) *Options {
+	t.Helper()
+	scheme, err := api.NewScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Options{
+		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(s.objects...).Build(), Registration: "stowage", Clock: clocktesting.NewFakePassiveClock(now), DryRun: s.dryRun,
 		Settings: preview.Settings{Namespace: "stowage-system", Spread: true, Sizing: true, PeerPods: true, PeerPodConfig: peerpod.DefaultConfig()},
 	}
-	return o.Of(t.Context(), change, prices)
 }
 
 func TestReport(t *testing.T) {

@@ -131,6 +131,11 @@ func (r *Report) summary() string {
 			fmt.Fprintf(&b, "\nThe counts of %s may come out otherwise: see NOTE.", plural(c.Unsure, "workload"))
 		}
 	}
+	for i := range r.Workloads {
+		if w := &r.Workloads[i]; w.Refused != "" {
+			fmt.Fprintf(&b, "\nRefused: %s %s/%s: %s.", w.Kind, w.Namespace, w.Name, w.Refused)
+		}
+	}
 	if c.PodsWithoutRoom+c.NodesLacking+c.NodesFreed > 0 {
 		fmt.Fprintf(&b, "\nEstimate: %s no room on the present nodes, %s would be needed, %s would be without pods.", are(c.PodsWithoutRoom, "pod finds", "pods find"), plural(int(c.NodesLacking), "node"), plural(int(c.NodesFreed), "node"))
 	}
@@ -235,6 +240,7 @@ func (w *Workload) row() []string {
 	for _, why := range w.Unsuitable {
 		note(true, "unsuitable: pool %s", why)
 	}
+	note(w.Refused != "", "refused: see above")
 	note(w.Drained > 0, "%s on nodes that go", are(w.Drained, "is", "are"))
 	note(w.Adopted > 0, "%s a seat where they run", are(w.Adopted, "gets", "get"))
 	note(w.KeptByVolume > 0, "%d kept by volumes", w.KeptByVolume)

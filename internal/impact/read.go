@@ -34,6 +34,8 @@ import (
 // Options say where to look, and how Stowage is set up there.
 type Options struct {
 	Client client.Reader
+	// DryRun has the API server admit a pod in a dry run; nil asks nothing.
+	DryRun func(ctx context.Context, pod *corev1.Pod) error
 	// Namespace is the one whose workloads the report is about; empty is all of them.
 	Namespace string
 	// Registration is the name of the webhook's registration.

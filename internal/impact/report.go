@@ -86,6 +86,8 @@ type Totals struct {
 	// Workloads are those that the change concerns, and Unsure those of them whose counts may come out otherwise.
 	Workloads int `json:"workloads"`
 	Unsure    int `json:"unsure"`
+	// Refused are those whose new pods the API server refuses because of what Stowage would add to them.
+	Refused int `json:"refused"`
 	Counts
 	// OtherWorkloads are those with a policy that the change does not concern, and Drift those of them whose next rollout moves pods anyway.
 	OtherWorkloads int `json:"otherWorkloads"`
@@ -147,6 +149,8 @@ type Workload struct {
 	Unsure []string `json:"unsure,omitempty"`
 	Counts
 	Pools []WorkloadPool `json:"pools,omitempty"`
+	// Refused says that the API server refuses its new pods because of what Stowage would add to them, as a dry run has shown, and what to do.
+	Refused string `json:"refused,omitempty"`
 	// Unsuitable are pools in which its pods cannot run, with the reason.
 	Unsuitable []string `json:"unsuitable,omitempty"`
 	// Reasons are those of docs/reasons.md that the texts above have, and that the pods would have.

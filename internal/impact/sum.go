@@ -92,6 +92,9 @@ func (c *comparison) sum(plans []*plan, e *estimator) {
 		if len(p.Unsure) > 0 {
 			r.Cluster.Unsure++
 		}
+		if p.Refused != "" {
+			r.Cluster.Refused++
+		}
 		if v := p.VMs; v != nil {
 			vms.Now, vms.Then = vms.Now+v.Now, vms.Then+v.Then
 			priceNow, priceThen = priceNow+v.priceNow, priceThen+v.priceThen

@@ -44,6 +44,8 @@ type Answer struct {
 	LeftAlone string `json:"leftAlone,omitempty"`
 	// Causes are why it did not answer, as far as that can be seen, or what is wrong with the replica that did, each with what to do.
 	Causes []Problem `json:"causes,omitempty"`
+	// Refused are the workloads whose pods the API server refuses because of what Stowage adds to them.
+	Refused []Problem `json:"refused,omitempty"`
 }
 
 // Check has the API server admit a pod of a namespace in a dry run, as it would admit one that a ReplicaSet creates. The answer
@@ -190,6 +192,13 @@ func (i *Inspector) asks(ctx context.Context, registration *admissionregistratio
 	}
 }
 
+// AddRefused adds workloads whose pods are refused because of what Stowage adds.
+func (a *Answer) AddRefused(found []finding.Finding) {
+	for i := range found {
+		a.Refused = append(a.Refused, problemOf(&found[i]))
+	}
+}
+
 // add adds a cause.
 func (a *Answer) add(f finding.Finding) { a.Causes = append(a.Causes, problemOf(&f)) }
 
@@ -241,6 +250,10 @@ func (a *Answer) text() string {
 		}
 		for _, p := range a.Causes {
 			l.WriteString(p.text())
+		}
+		for _, p := range a.Refused {
+			l.add("%s: %s", p.where(), p.Problem)
+			l.add("  → %s", p.Action)
 		}
 		if a.LeftAlone != "" {
 			l.add("It changes no pod of this namespace: %s.", a.LeftAlone)
