@@ -41,7 +41,7 @@ func selects(pod *corev1.Pod) bool { return pod.Spec.NodeSelector["pool"] != "" 
 
 // Before a change is made, the API server is asked for pods with and without what Stowage would add.
 func TestAsk(t *testing.T) {
-	mayNot := func(pod *corev1.Pod) error {
+	mayNot := func(*corev1.Pod) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New(`User "viewer" cannot create resource "pods" in API group "" in the namespace "shop"`))
 	}
 	for name, tc := range map[string]struct {

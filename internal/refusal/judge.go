@@ -46,18 +46,8 @@ func Judge(text, workload string, added Added) Answer {
 	why, denied := reason(text, workload)
 
 	// 2. Is it a refusal of the API server's own, about something countable?
-	for _, b := range builtIn {
-		if !b.is.MatchString(why) {
-			continue
-		}
-		parts := added.of(func(p *Part) bool { return slices.Contains(b.about, p.Field) && p.named(why) })
-		if len(parts) == 0 && slices.Contains(b.about, Requests) {
-			parts = added.of(func(p *Part) bool { return p.Field == Requests })
-		}
-		if len(parts) == 0 {
-			return Answer{}
-		}
-		return Answer{Ours, parts}
+	if answer, known := added.counted(why); known {
+		return answer
 	}
 
 	// 3. Does it name a key or a field that Stowage writes? What is required cannot be missing because of an addition.
@@ -80,6 +70,24 @@ func Judge(text, workload string, added Added) Answer {
 		return Answer{Unknown, ours}
 	}
 	return Answer{Unknown, added}
+}
+
+// counted judges refusals of the API server's own plugins. It returns false for others.
+func (a Added) counted(why string) (Answer, bool) {
+	for _, b := range builtIn {
+		if !b.is.MatchString(why) {
+			continue
+		}
+		parts := a.of(func(p *Part) bool { return slices.Contains(b.about, p.Field) && p.named(why) })
+		if len(parts) == 0 && slices.Contains(b.about, Requests) {
+			parts = a.of(func(p *Part) bool { return p.Field == Requests })
+		}
+		if len(parts) == 0 {
+			return Answer{}, true
+		}
+		return Answer{Ours, parts}, true
+	}
+	return Answer{}, false
 }
 
 // ownWebhook is how the names of Stowage's webhooks end.
