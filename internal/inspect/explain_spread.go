@@ -293,7 +293,7 @@ func (s *subject) noStrategy() *noStrategy {
 		of, kind    string
 		annotations map[string]string
 	}
-	if owner := s.chain[0]; len(s.roots) == 0 && owner.Watched() && s.reader.MayRead(owner) {
+	if owner := s.chain[0]; len(s.roots) == 0 && owner.Watched() && s.reader.MayRead(s.pod.Namespace, owner) {
 		return &noStrategy{Namespace: s.pod.Namespace, OwnerGone: true}
 	}
 	sources := []source{{"the pod", "Pod", s.pod.Annotations}}

@@ -220,7 +220,7 @@ func (s *snapshot) passes(ctx context.Context, sc *scope.Scope, pod *corev1.Pod)
 // exists reports whether there is an object of a name. One whose kind may not be read is taken to be there.
 func (s *snapshot) exists(ctx context.Context, namespace string, ref world.Ref) (bool, error) {
 	w, err := s.Workload(ctx, namespace, ref)
-	return w != nil || !s.MayRead(ref), err
+	return w != nil || !s.MayRead(namespace, ref), err
 }
 
 // policyProblems adds policies that concern nothing, and DaemonSets whose template is not there.

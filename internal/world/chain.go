@@ -27,7 +27,7 @@ func Owners(ctx context.Context, s Snapshot, namespace string, bottom Ref) (Chai
 			return c, err
 		}
 		if w == nil {
-			c.Unverified = i == 0 && !s.MayRead(bottom)
+			c.Unverified = i == 0 && !s.MayRead(namespace, bottom)
 			break
 		}
 		c.Workloads = append(c.Workloads, w)

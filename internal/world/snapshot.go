@@ -26,9 +26,9 @@ type Snapshot interface {
 	Workload(ctx context.Context, namespace string, ref Ref) (*Workload, error)
 	// PodOwners returns the ReplicaSets and StatefulSets whose pods belong to a workload: itself, or what it made.
 	PodOwners(ctx context.Context, namespace string, top Ref) ([]*Workload, error)
-	// MayRead reports whether Stowage can tell that an object of a kind does not exist. Where it
+	// MayRead reports whether Stowage can tell that a namespace has no object of a name and kind. Where it
 	// may not read the kind, [Snapshot.Workload] returning nil says nothing.
-	MayRead(ref Ref) bool
+	MayRead(namespace string, ref Ref) bool
 	// PodDistributor returns the PodDistributor that targets one of some objects of a namespace, with its spec, or nil if none
 	// does. Of several, [Wins] tells which.
 	PodDistributor(ctx context.Context, namespace string, targets []Ref) (*versprei.PodDistributor, error)

@@ -206,7 +206,7 @@ func TestWait(t *testing.T) {
 // gone is a world in which an owner may be read, and is not there.
 type gone struct{ *manifests.Snapshot }
 
-func (gone) MayRead(world.Ref) bool { return true }
+func (gone) MayRead(string, world.Ref) bool { return true }
 
 // A pod whose owner is gone waits a minute; without the gate it is not Stowage's.
 func TestOwnerGone(t *testing.T) {

@@ -153,7 +153,7 @@ func TestFind(t *testing.T) {
 // complete is a cluster in which what is not listed does not exist.
 type complete struct{ *manifests.Snapshot }
 
-func (complete) MayRead(world.Ref) bool { return true }
+func (complete) MayRead(string, world.Ref) bool { return true }
 
 // Whoever may create pods can write any owner into them: one that does not exist has no policy.
 func TestFindInventedOwner(t *testing.T) {

@@ -41,7 +41,7 @@ type Cache struct {
 	flights        map[readKey]*flight
 
 	// unwatched remembers workloads of kinds that are not watched, and missing what does not exist. unreadable remembers the
-	// kinds that Stowage may not read, and served which kinds there are.
+	// kinds that Stowage may not read, by namespace, and served which kinds there are.
 	unwatched                   *bounded.Cache[readKey, *world.Workload]
 	unreadable, served, missing *utilcache.LRUExpireCache
 

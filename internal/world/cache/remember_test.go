@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
+	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -148,6 +149,98 @@ func TestManyKindsThatAreNotServed(t *testing.T) {
 		clock.SetTime(clock.Now().Add(time.Second))
 		if failed := pass(); failed > 0 {
 			t.Fatalf("%d of 300 workloads fail after half an hour", failed)
+		}
+	}
+}
+
+// A kind that a policy names is noticed within a minute after it is installed, however long it was missing. Hundreds of such kinds cost no more than the
+// first looks at kinds may.
+func TestNamedKindsAreNoticed(t *testing.T) {
+	clock, looks, installed := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 0, false
+	server := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+			looks++
+			if obj.GetObjectKind().GroupVersionKind().Group == "ex0.com" && installed {
+				obj.SetUID("u")
+				return nil
+			}
+			return &meta.NoKindMatchError{}
+		},
+	}).Build()
+	c := New(fake.NewClientBuilder().Build(), server, clock, ForAdmission())
+	found := func(i int) bool {
+		w, err := c.Workload(t.Context(), "ns", world.Ref{APIVersion: fmt.Sprintf("ex%d.com/v1", i), Kind: "Gang", Name: "x", UID: "u"})
+		return w != nil && err == nil
+	}
+	within := func() time.Duration {
+		installed = true
+		for begin := clock.Now(); ; clock.SetTime(clock.Now().Add(time.Second)) {
+			if took := clock.Now().Sub(begin); found(0) || took > time.Hour {
+				return took
+			}
+		}
+	}
+	for range 3600 { // nobody names it, so it is looked for less and less often
+		clock.SetTime(clock.Now().Add(time.Second))
+		found(0)
+	}
+	for i := range 300 {
+		c.policies.replace(nil, &stowage.ClusterSpreadPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}, Spec: stowage.ClusterSpreadPolicySpec{
+			SpreadPolicySpec: stowage.SpreadPolicySpec{Kinds: []stowage.OwnerKind{{Group: fmt.Sprintf("ex%d.com", i), Kind: "Gang"}}},
+		}})
+	}
+	if took := within(); took > time.Minute {
+		t.Errorf("it is noticed after %s", took)
+	}
+	looks = 0
+	for range 600 {
+		clock.SetTime(clock.Now().Add(time.Second))
+		for i := range 300 {
+			found(i)
+		}
+	}
+	if limits := ForAdmission(); float64(looks) > limits.KindBurst+601*limits.KindRate+15 { // 15 are reads of the object that there is
+		t.Errorf("in ten minutes there are %d looks at 300 kinds", looks)
+	}
+}
+
+// A kind that may not be read is asked for rarely, and a grant is noticed within a minute. A Role grants a kind in one namespace; its refusal in another
+// namespace does not matter there.
+func TestUnreadableByNamespace(t *testing.T) {
+	clock, reads, granted := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 0, map[string]bool{"granted": true}
+	server := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+			if reads++; !granted[key.Namespace] {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "gangs"}, "x", nil)
+			}
+			obj.SetUID("u")
+			return nil
+		},
+	}).Build()
+	c := New(fake.NewClientBuilder().Build(), server, clock, ForAdmission())
+	ref := world.Ref{APIVersion: "example.com/v1", Kind: "Gang", Name: "x", UID: "u"}
+	for _, namespace := range []string{"other", "granted"} {
+		want := namespace == "granted"
+		if w, err := c.Workload(t.Context(), namespace, ref); (w != nil) != want || err != nil || c.MayRead(namespace, ref) != want {
+			t.Errorf("in namespace %s, there is %v, %v", namespace, w, err)
+		}
+	}
+
+	found := func() bool {
+		clock.SetTime(clock.Now().Add(time.Second))
+		w, err := c.Workload(t.Context(), "other", ref)
+		return w != nil && err == nil
+	}
+	for reads = 0; clock.Now().Before(time.Unix(600, 0)); {
+		found()
+	}
+	if reads > 20 || reads < 10 {
+		t.Errorf("it is read %d times in ten minutes", reads)
+	}
+	granted["other"] = true
+	for begin := clock.Now(); !found(); {
+		if clock.Now().Sub(begin) > time.Minute {
+			t.Fatal("a grant is not noticed within a minute")
 		}
 	}
 }

@@ -21,11 +21,13 @@ import (
 // How long is remembered: a workload of another kind, a kind that Stowage may not read, one that is served, and one that is not.
 const (
 	unwatchedTTL  = time.Minute
-	unreadableTTL = 5 * time.Minute
+	unreadableTTL = 30 * time.Second // a grant is noticed within a minute
 	servedTTL     = time.Hour
 	unservedTTL   = 10 * time.Second
-	// mostUnservedTTL is for one that was not served whenever somebody looked. Each look is four times as far from the one before.
+	// mostUnservedTTL is for a kind that was not served at any look, and namedTTL for such a kind that a policy names. Each look is four times as far
+	// from the one before.
 	mostUnservedTTL = 10 * time.Minute
+	namedTTL        = 40 * time.Second
 )
 
 // unwatchedBytes is how many bytes of workloads of other kinds are remembered.
@@ -39,7 +41,7 @@ const unwatchedBytes = 16 << 20
 // unwatchedWorkload reads a workload of a kind that is not watched.
 func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref world.Ref) (*world.Workload, error) {
 	gvk, named := ref.GroupVersionKind()
-	if !named || !c.MayRead(ref) {
+	if !named || !c.MayRead(namespace, ref) {
 		return nil, nil
 	}
 	k := readKey{what: "workload", namespace: namespace, ref: ref}
@@ -68,7 +70,7 @@ func (c *Cache) unwatchedWorkload(ctx context.Context, namespace string, ref wor
 	})
 	switch {
 	case apierrors.IsForbidden(err):
-		c.unreadable.Add(kindOnly(ref), true, unreadableTTL)
+		c.unreadable.Add(kindIn(namespace, ref), true, unreadableTTL)
 		return nil, nil
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err), err == nil && ref.UID != "" && w.UID != ref.UID:
 		w = nil
@@ -115,8 +117,13 @@ func (c *Cache) serves(ctx context.Context, who Asker, namespace string, ref wor
 	}
 	entry, _ := c.served.Get(gvk)
 	was, known := entry.(kindKnown)
-	if known && c.clock.Now().Before(was.until) {
-		return was.served, nil
+	if ttl := was.ttl; known {
+		if c.policies.names(ref) && !was.served {
+			ttl = min(ttl, namedTTL)
+		}
+		if c.clock.Now().Before(was.at.Add(ttl)) {
+			return was.served, nil
+		}
 	}
 	served, err := readUncached(ctx, c, c.kinds, who, readKey{what: "kind", ref: kindOnly(ref)}, func(ctx context.Context) (bool, error) {
 		err := c.uncached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, metadataOf(gvk))
@@ -141,22 +148,27 @@ func (c *Cache) serves(ctx context.Context, who Asker, namespace string, ref wor
 	case known && !was.served:
 		ttl = min(4*was.ttl, mostUnservedTTL)
 	}
-	c.served.Add(gvk, kindKnown{served, ttl, c.clock.Now().Add(ttl)}, servedTTL)
+	c.served.Add(gvk, kindKnown{served, c.clock.Now(), ttl}, servedTTL)
 	return served, nil
 }
 
-// kindKnown is whether a kind is served, and until when nobody looks again.
+// kindKnown is whether a kind was served at a time, and how long that is remembered.
 type kindKnown struct {
 	served bool
+	at     time.Time
 	ttl    time.Duration
-	until  time.Time
 }
 
 // kindOnly is the kind of a reference, without an object.
 func kindOnly(ref world.Ref) world.Ref { return world.Ref{APIVersion: ref.APIVersion, Kind: ref.Kind} }
 
+// kindIn is what is remembered of a kind that may not be read. A Role may grant it in one namespace alone.
+func kindIn(namespace string, ref world.Ref) readKey {
+	return readKey{what: "kind", namespace: namespace, ref: kindOnly(ref)}
+}
+
 // MayRead implements [world.Snapshot].
-func (c *Cache) MayRead(ref world.Ref) bool {
-	_, unreadable := c.unreadable.Get(kindOnly(ref))
+func (c *Cache) MayRead(namespace string, ref world.Ref) bool {
+	_, unreadable := c.unreadable.Get(kindIn(namespace, ref))
 	return !unreadable
 }

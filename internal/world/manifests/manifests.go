@@ -147,7 +147,7 @@ func (s *Snapshot) PodOwners(ctx context.Context, namespace string, top world.Re
 }
 
 // MayRead implements [world.Snapshot]. Manifests do not hold all there is.
-func (s *Snapshot) MayRead(world.Ref) bool { return false }
+func (s *Snapshot) MayRead(string, world.Ref) bool { return false }
 
 func byKey[K comparable, T any](list []T, key func(*T) K) map[K]*T {
 	out := make(map[K]*T, len(list))
