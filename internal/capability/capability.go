@@ -22,6 +22,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/successor"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
+	"github.com/stowage-dev/stowage/internal/world/readable"
 )
 
 // Host is what a process gives to a capability.
@@ -43,7 +44,9 @@ type Host struct {
 	// Siblings sends requests to other replicas of the webhook. It is nil where the process is none.
 	Siblings Siblings
 
-	World   *worldcache.Cache
+	World *worldcache.Cache
+	// Kinds says which kinds that policies name may be read.
+	Kinds   *readable.Kinds
 	Scope   *scope.Scope
 	Evictor *evict.Evictor
 	// Successors says whose pods are created again.

@@ -123,7 +123,8 @@ func TestDocumentsShowTestedPolicies(t *testing.T) {
 				policy = map[string]any{"spec": policy}
 			}
 			version, _ := policy["apiVersion"].(string)
-			if !strategy && !part && policy["metadata"] == nil || strings.HasPrefix(version, "eksctl.io/") || strings.HasPrefix(version, "karpenter.k8s.aws/") {
+			foreign := slices.ContainsFunc([]string{"eksctl.io/", "karpenter.k8s.aws/", "rbac.authorization.k8s.io/"}, func(group string) bool { return strings.HasPrefix(version, group) })
+			if !strategy && !part && policy["metadata"] == nil || foreign {
 				continue // the settings of something else
 			}
 			if shown++; !slices.ContainsFunc(tested, func(object map[string]any) bool { return within(policy, object) }) {

@@ -52,6 +52,18 @@ var ofPolicies = map[Reason]row{
 		remedy:  always("create the PriorityClass, or correct priorityClassName"),
 		example: Finding{Namespace: "shop", Kind: "PodDistributor", Name: "web", Values: Values{Pool: "spot", Other: "batch"}},
 	},
+	KindNotReadable: {
+		means: "Stowage may not read objects of a kind that a policy names, so that their pods get no seat.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("Stowage may not get %s, so pods of %s get no seat", f.Objects, ifElse(f.Several, "these kinds", "this kind"))
+		},
+		remedy: func(f *Finding) string {
+			return "add a ClusterRole for its ServiceAccounts with " + f.Fix + ": kubectl stowage check prints it"
+		},
+		example: Finding{Namespace: "shop", Kind: "SpreadPolicy", Name: "web", Values: OfUnreadable([]stowage.UnreadableKind{
+			{OwnerKind: stowage.OwnerKind{Group: "example.net", Kind: "PipelineSet"}, Lacks: []string{"pipelinesets.example.net"}},
+		})},
+	},
 	LeftOut: {
 		means: "The registration of the webhook leaves pods out.",
 		sentence: func(f *Finding) string {
@@ -68,4 +80,27 @@ var ofPolicies = map[Reason]row{
 		},
 		example: Finding{Namespace: "shop", Kind: "Deployment", Name: "web"},
 	},
+}
+
+// OfUnreadable returns what a finding says of kinds that Stowage may not read. Of kinds that the API server does not have, it says nothing.
+func OfUnreadable(kinds []stowage.UnreadableKind) (v Values) {
+	var lacks, rules []string
+	for i := range kinds {
+		if len(kinds[i].Lacks) == 0 {
+			continue
+		}
+		lacks = append(lacks, kinds[i].Lacks...)
+		group, resources := Rule(kinds[i].Lacks)
+		rules = append(rules, fmt.Sprintf("apiGroups: [%s], resources: [%s], verbs: [get]", ifElse(group == "", `""`, group), strings.Join(resources, ", ")))
+	}
+	return Values{Objects: strings.Join(lacks, " and "), Several: len(rules) > 1, Fix: strings.Join(rules, "; and ")}
+}
+
+// Rule splits resources of one API group, such as pipelinesets.example.net, into the group and the names that a rule of a ClusterRole has.
+func Rule(lacks []string) (group string, resources []string) {
+	for _, lack := range lacks {
+		resource, of, _ := strings.Cut(lack, ".")
+		group, resources = of, append(resources, resource)
+	}
+	return group, resources
 }

@@ -28,6 +28,7 @@ const (
 	TargetMissing    Reason = "TargetMissing"
 	IgnoredSetting   Reason = "IgnoredSetting"
 	ClassMissing     Reason = "PriorityClassMissing"
+	KindNotReadable         = Reason(stowage.ReasonUnreadable)
 	LeftOut          Reason = "LeftOutOfRegistration"
 	// Of a workload.
 	PodsPending     Reason = "PodsPending"

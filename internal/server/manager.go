@@ -61,6 +61,8 @@ type process struct {
 	endpoints   toolscache.SharedIndexInformer // of the webhook's Service
 	recorder    events.Recorder
 	rights      *rights
+	// lacks returns the rights that this process lacks, each in a word, with those to read kinds that policies name.
+	lacks func(context.Context) []string
 }
 
 // AddBuildInfo registers a metric of the version.

@@ -24,6 +24,7 @@ import (
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
+	"github.com/stowage-dev/stowage/internal/world/readable"
 )
 
 // rightsFor is how long what a process may do is remembered, and rightsTimeout bounds the requests that ask for it. Whoever creates pods in a dry
@@ -139,6 +140,18 @@ func (r *rights) Lacks(ctx context.Context) []string {
 		}
 	}
 	r.lacks = lacks
+	return lacks
+}
+
+// kindsLacking returns the rights to read kinds that policies name and that a process lacks, each in a word.
+func kindsLacking(ctx context.Context, kinds *readable.Kinds, reader *worldcache.Cache) (lacks []string) {
+	ctx, cancel := context.WithTimeout(ctx, rightsTimeout)
+	defer cancel()
+	all := reader.AllPolicies()
+	kinds.Look(ctx, all)
+	for _, resource := range kinds.Lacks(all) {
+		lacks = append(lacks, stowage.CheckLacksGet+resource)
+	}
 	return lacks
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/successor"
 	"github.com/stowage-dev/stowage/internal/vm"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
+	"github.com/stowage-dev/stowage/internal/world/readable"
 )
 
 // The names of Stowage's own objects in config/ and the chart.
@@ -152,6 +153,10 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 		reviews: p.clients.set.AuthorizationV1().SelfSubjectAccessReviews(), clock: p.env.Clock, log: p.log.WithName("rights"),
 		needs: slices.Concat(readsOf(kinds, p.mgr.GetScheme(), p.mgr.GetRESTMapper()), writesOf(on)),
 	}
+	named := readable.New(p.clients.set.Discovery(), p.rights.reviews, p.env.Clock)
+	p.lacks = func(ctx context.Context) []string {
+		return slices.Concat(p.rights.Lacks(ctx), kindsLacking(ctx, named, reader))
+	}
 	if err := worldcache.StartInformers(ctx, p.mgr.GetCache(), on); err != nil {
 		return nil, err
 	}
@@ -166,7 +171,7 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	host := &capability.Host{
 		Namespace: p.Namespace, Registration: Registration, Replica: leader.Identity(p.env.Lookup), Admits: p.Admits(), Controls: p.Controls(), Nodes: on.Nodes(),
 		Cached: p.mgr.GetClient(), Uncached: p.clients.uncached, Once: p.clients.once, Clientset: p.clients.set, Informers: p.mgr.GetCache(),
-		World: reader, Scope: scopes, Evictor: evict.New(p.clients.uncached, successors.Lost, p.env.Clock, p.EvictionRate, p.set), Successors: successors,
+		World: reader, Kinds: named, Scope: scopes, Evictor: evict.New(p.clients.uncached, successors.Lost, p.env.Clock, p.EvictionRate, p.set), Successors: successors,
 		Clock: p.env.Clock, Time: cmp.Or[clock.PassiveClock](p.env.Time, p.apiTime), Unsettled: p.pulse.Unsettled, Log: p.log, Events: p.recorder, Metrics: p.set,
 	}
 	if p.Admits() {
@@ -292,7 +297,7 @@ func (p *process) reviewPaths(authenticates bool, pipeline *pipeline.Pipeline, c
 		LogLimit:     flowcontrol.NewTokenBucketPassiveRateLimiter(1, 10),
 		FailureLimit: flowcontrol.NewTokenBucketPassiveRateLimiter(5, 50),
 		ChangeLimit:  flowcontrol.NewTokenBucketPassiveRateLimiter(200, 2000),
-		Replica:      replica, Authenticates: authenticates, Lacks: p.rights.Lacks,
+		Replica:      replica, Authenticates: authenticates, Lacks: p.lacks,
 		Intake: admission.NewIntake(clock.RealClock{}),
 		Clock:  clock.RealClock{},
 		Pulse:  p.pulse,

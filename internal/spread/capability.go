@@ -207,7 +207,7 @@ func newControllers(ctx context.Context, o *Options, h *capability.Host, service
 		Cached: h.Cached, Uncached: h.Uncached, Informers: h.Informers, World: h.World, Seats: service, Scope: h.Scope, Find: byOwner, Progress: repairs, Clock: h.Clock, Time: h.Time,
 		Timing: status.Timing{Every: time.Second, All: o.Repair.Resync, Rate: repair.ResyncRate, Quiet: o.Repair.Quiet}, Writes: fair.NewLimiter[string](statusRate, 2*statusRate), Log: h.Log.WithName("status"),
 	}
-	policyStatuses := &status.Policies{Controller: statuses, Registrations: registrations, Room: rooms, Metrics: status.NewMetrics(h.Metrics)}
+	policyStatuses := &status.Policies{Controller: statuses, Registrations: registrations, Room: rooms, Kinds: h.Kinds, Metrics: status.NewMetrics(h.Metrics)}
 	collector := &seats.Collector{Seats: service, Uncached: h.Uncached, KeySecret: keySecret, Log: h.Log.WithName("seats")}
 	return []leader.Controller{gates, repairs, shortages, statuses, policyStatuses, collector}, nil
 }

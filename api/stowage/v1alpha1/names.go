@@ -19,12 +19,13 @@ const (
 )
 
 // CheckAnnotation is on a pod that `stowage check` has the API server admit in a dry run. A replica that sees it answers with a
-// warning that begins with CheckAnswer, the value of the annotation, and the name of the replica that answers. It ends with CheckAuthenticated if the replica
-// answers only callers with a certificate.
+// warning that begins with CheckAnswer, the value of the annotation, and the name of the replica that answers. Then come the rights that it lacks, of which
+// those with CheckLacksGet are to read a kind that a policy names. It ends with CheckAuthenticated if the replica answers only callers with a certificate.
 const (
 	CheckAnnotation    = "stowage.dev/check"
 	CheckAnswer        = "stowage: check "
 	CheckLacks         = ", may not read "
+	CheckLacksGet      = "get-"
 	CheckAuthenticated = ", authenticated"
 )
 

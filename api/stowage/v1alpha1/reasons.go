@@ -172,4 +172,5 @@ const (
 	ReasonCounting      ConditionReason = "Counting"
 	ReasonNoNodes       ConditionReason = "NoNodes"
 	ReasonTooMany       ConditionReason = "TooMany"
+	ReasonUnreadable    ConditionReason = "KindNotReadable"
 )

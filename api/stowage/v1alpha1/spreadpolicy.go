@@ -325,9 +325,9 @@ type PolicyPool struct {
 
 // The condition types of a policy, as kstatus reads them.
 const (
-	// ConditionReady is true while the policy is valid and its workloads are counted.
+	// ConditionReady is true while the policy is valid, its kinds may be read, and its workloads are counted.
 	ConditionReady = "Ready"
-	// ConditionStalled is true while the policy divides no pods until somebody corrects it.
+	// ConditionStalled is true while the policy divides no pods, or none of one of its kinds, until a user corrects that.
 	ConditionStalled = "Stalled"
 	// ConditionNodesFound is false while a pool has no node. Its pods wait for one.
 	ConditionNodesFound = "NodesFound"
@@ -380,6 +380,11 @@ type SpreadPolicyStatus struct {
 	// withoutSeat.
 	// +optional
 	ChooseNodes int32 `json:"chooseNodes,omitempty"`
+	// Unreadable are those of spec.kinds whose objects Stowage cannot read, so that their pods get no seat.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Unreadable []UnreadableKind `json:"unreadable,omitempty"`
 	// Pools are the pools in the order of the spec.
 	// +optional
 	// +listType=map
@@ -393,12 +398,24 @@ type SpreadPolicyStatus struct {
 	// Counted. The policy is valid, and its workloads are counted.
 	// Counting. Mode Audit has not looked at all of the workloads yet.
 	// Invalid. The policy divides no pods, because its spec is invalid. It still shadows policies below it.
+	// KindNotReadable. Stowage's account may not read objects of a kind in spec.kinds, so that their pods get no seat.
 	// Found. Each pool has a node.
 	// NoNodes. A pool has no node now. Its pods wait for one, unless the policy only prefers its pools.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// UnreadableKind is a kind whose objects Stowage cannot read.
+type UnreadableKind struct {
+	OwnerKind `json:",inline"`
+	// Lacks are the resources that Stowage's account may not get, such as pipelinesets.example.net. There are none where the API server does not
+	// have the kind.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	Lacks []string `json:"lacks,omitempty"`
 }
 
 // PolicyAuditStatus counts the pods of the workloads that the policy would divide. Each workload is looked at once in ten minutes, or

@@ -24,6 +24,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
+	"github.com/stowage-dev/stowage/internal/world/readable"
 )
 
 // Policies is the controller of the status of SpreadPolicies and ClusterSpreadPolicies. One pass over all workloads counts for all
@@ -33,6 +34,7 @@ type Policies struct {
 	// Registrations reads the webhook's registration.
 	Registrations *selection.Reader
 	Room          *poolroom.Reader
+	Kinds         *readable.Kinds
 	Metrics       *Metrics
 }
 
@@ -98,6 +100,9 @@ func (r *policyRun) changed() {
 // count counts for all policies, and writes each status that is not as it should be. Without policies it does nothing.
 func (r *policyRun) count(ctx context.Context) {
 	all := r.World.AllPolicies()
+	if r.Kinds.Look(ctx, all) {
+		r.changed()
+	}
 	generations := map[types.UID]int64{}
 	for _, p := range all.Namespaced {
 		generations[p.UID] = p.Generation
@@ -153,6 +158,7 @@ func (r *policyRun) countAll(ctx context.Context, all *world.Policies) error {
 		return err
 	}
 	for _, t := range tallies {
+		t.status.Unreadable = r.Kinds.Unreadable(t.of.Namespace, t.of.Spec.Kinds)
 		t.describe(nodes.Items)
 	}
 

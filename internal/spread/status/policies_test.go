@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clientsetfake "k8s.io/client-go/kubernetes/fake"
 	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -40,6 +41,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/seats"
 	"github.com/stowage-dev/stowage/internal/world"
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
+	"github.com/stowage-dev/stowage/internal/world/readable"
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -179,7 +181,7 @@ func TestCountPolicies(t *testing.T) {
 	if err := service.Pods().Replace(pods, "1"); err != nil {
 		t.Fatal(err)
 	}
-	writes := fair.NewLimiter[string](1000, 1000)
+	writes, clientset := fair.NewLimiter[string](1000, 1000), clientsetfake.NewClientset()
 	r := &policyRun{
 		Policies: &Policies{
 			Controller: &Controller{
@@ -189,6 +191,7 @@ func TestCountPolicies(t *testing.T) {
 			},
 			Registrations: &selection.Reader{Reader: c, Name: "stowage"},
 			Room:          poolroom.New(c, c, clock, clock), Metrics: NewMetrics(set),
+			Kinds: readable.New(clientset.Discovery(), clientset.AuthorizationV1().SelfSubjectAccessReviews(), clock),
 		},
 		changes: make(chan struct{}, 1), audits: map[ledger.OwnerKey]*audit{}, due: map[ledger.OwnerKey]*world.Workload{}, looked: map[ledger.OwnerKey]time.Time{},
 	}

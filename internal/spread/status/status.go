@@ -78,6 +78,11 @@ func (r *Run) describe(ctx context.Context, d *versprei.PodDistributor) error {
 		return err
 	case older != "":
 		return none(stowage.ReasonSuperseded, "PodDistributor %q is older and divides the pods of %s %q", older, target.Kind, target.Name)
+	case len(owners) == 0 && chain.Unverified:
+		st.Current, st.Desired, st.Ready, st.Pools = "", "", "", nil
+		set(versprei.ConditionTargetFound, metav1.ConditionUnknown, stowage.ReasonUnreadable, "Stowage may not get objects of the kind %s of %s, and no pod of %q has a seat; new pods get one", target.Kind, target.APIVersion, target.Name)
+		set(versprei.ConditionBalanced, metav1.ConditionUnknown, stowage.ReasonNoPods, "no pod of it has a seat, so none is counted")
+		return nil
 	case len(owners) == 0 && chain.Bottom() == nil:
 		return none(stowage.ReasonNotFound, "there is no %s %q in namespace %q that Stowage can see", target.Kind, target.Name, d.Namespace)
 	case len(owners) == 0:

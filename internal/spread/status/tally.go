@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/spread/division"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
@@ -147,6 +148,10 @@ func (t *tally) setConditions(empty []string) {
 	case t.compiled.Err != nil:
 		set(stowage.ConditionReady, metav1.ConditionFalse, stowage.ReasonInvalid, "the policy is invalid and divides no pods: %v", t.compiled.Err)
 		set(stowage.ConditionStalled, metav1.ConditionTrue, stowage.ReasonInvalid, "correct the policy: %v", t.compiled.Err)
+	case slices.ContainsFunc(t.status.Unreadable, func(u stowage.UnreadableKind) bool { return len(u.Lacks) > 0 }):
+		f := finding.Finding{Reason: finding.KindNotReadable, Values: finding.OfUnreadable(t.status.Unreadable)}
+		set(stowage.ConditionReady, metav1.ConditionFalse, stowage.ReasonUnreadable, "%s", f.Sentence())
+		set(stowage.ConditionStalled, metav1.ConditionTrue, stowage.ReasonUnreadable, "%s", &f)
 	case len(t.unseen) > 0:
 		set(stowage.ConditionReady, metav1.ConditionFalse, stowage.ReasonCounting, "some workloads were not looked at yet")
 		set(stowage.ConditionStalled, metav1.ConditionFalse, stowage.ReasonCounting, "the policy is valid")
