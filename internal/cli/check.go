@@ -31,6 +31,7 @@ func newCheckCommand(s Streams) *cobra.Command {
 that a ReplicaSet creates. Nothing is created. An answer proves the whole way: the
 registration of the webhook, its certificate, its Service, the network and a replica.
 Without an answer, the command says what is wrong, as far as the user may see it.
+If a policy names a kind that Stowage may not read, it prints the ClusterRole to add.
 
 With an answer, the API server is also asked for pods of the namespace's workloads, the
 first 20 by name, with and without what Stowage adds to them. If it refuses only those

@@ -40,6 +40,8 @@ type Answer struct {
 	// Lacks are the resources that the replica may not read, and has to, and what it may not do with others, such as patch-pods. Those of the leader are
 	// among them.
 	Lacks []string `json:"lacks,omitempty"`
+	// Grant is a manifest of the rights to read kinds that policies name and that Stowage may not read.
+	Grant string `json:"grant,omitempty"`
 	// LeftAlone says why Stowage changes no pod of the namespace, if so.
 	LeftAlone string `json:"leftAlone,omitempty"`
 	// Causes are why it did not answer, as far as that can be seen, or what is wrong with the replica that did, each with what to do.
@@ -102,10 +104,9 @@ func probe(namespace, nonce string) *corev1.Pod {
 // diagnose adds why the webhook did not answer, or why an answer changes nothing in this namespace.
 func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.Pod, a *Answer) error {
 	if a.OK {
-		if len(a.Lacks) > 0 {
-			a.add(i.missingRights(a.Replica, a.Lacks))
+		if err := i.allLacks(ctx, namespace, a); err != nil {
+			return err
 		}
-		i.leaderLacks(ctx, a)
 		if err := i.adaptorProblems(ctx, a); err != nil {
 			return err
 		}
@@ -147,6 +148,23 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 	return nil
 }
 
+// allLacks adds which rights the replica that answered lacks, and the leader, and those to read kinds that policies name.
+func (i *Inspector) allLacks(ctx context.Context, namespace string, a *Answer) error {
+	var kinds, others []string
+	for _, word := range a.Lacks {
+		if resource, ofKind := strings.CutPrefix(word, stowage.CheckLacksGet); ofKind {
+			kinds = append(kinds, resource)
+		} else {
+			others = append(others, word)
+		}
+	}
+	if uncounted := len(others) == 1 && strings.HasPrefix(others[0], "and-"); len(others) > 0 && !uncounted { // the statuses of policies name all of them
+		a.add(i.missingRights(a.Replica, others))
+	}
+	i.leaderLacks(ctx, a)
+	return i.kindsToGrant(ctx, namespace, kinds, a)
+}
+
 // leaderLacks adds what the leader may not do and has to. It is another process than the one that answered where that answers for itself alone.
 func (i *Inspector) leaderLacks(ctx context.Context, a *Answer) {
 	h, r := &Health{}, &Report{}
@@ -178,8 +196,10 @@ func (i *Inspector) asks(ctx context.Context, registration *admissionregistratio
 	case err != nil:
 		r.Warnings = append(r.Warnings, fmt.Sprintf("whether the webhook answers is not known: %v", err))
 	case a.OK:
-		for _, p := range a.Causes { // the leader's are known from its Lease
-			if !slices.ContainsFunc(r.Problems, func(have Problem) bool { return have.Reason == p.Reason && have.Object == p.Object }) {
+		for _, p := range a.Causes { // the leader's are known from its Lease, and from the statuses of policies
+			if !slices.ContainsFunc(r.Problems, func(have Problem) bool {
+				return have.Reason == p.Reason && (have.Object == p.Object || p.Reason == finding.KindNotReadable)
+			}) {
 				r.Problems = append(r.Problems, p)
 			}
 		}
@@ -258,7 +278,7 @@ func (a *Answer) text() string {
 		if a.LeftAlone != "" {
 			l.add("It changes no pod of this namespace: %s.", a.LeftAlone)
 		}
-		return l.String()
+		return l.String() + a.Grant
 	}
 	l.add("Stowage did not answer, and the pod would be created as it was written, or be refused.")
 	for _, p := range a.Causes {

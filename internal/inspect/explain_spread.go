@@ -71,6 +71,8 @@ type noStrategy struct {
 	For []string `json:"for,omitempty"`
 	// Seated says that the pod has a seat all the same, of a source that is gone or does not count any more.
 	Seated bool `json:"seated,omitempty"`
+	// Unreadable says that Stowage may not read what controls the pod.
+	Unreadable string `json:"unreadable,omitempty"`
 	// OfPolicy says that the pod has a seat of a policy all the same. That policy is gone, does not select the pod any more, or may not be
 	// read.
 	OfPolicy bool `json:"ofPolicy,omitempty"`
@@ -140,6 +142,8 @@ type noSeat struct {
 	PoolsFull      bool   `json:"poolsFull,omitempty"`
 	// VolumeElsewhere says that no node of a pool reaches the pod's volume.
 	VolumeElsewhere bool `json:"volumeElsewhere,omitempty"`
+	// Unreadable says that Stowage may not read the pod's owner.
+	Unreadable string `json:"unreadable,omitempty"`
 	// Adopted says that Stowage gives the pod a seat in the pool that it runs in.
 	Adopted bool   `json:"adopted,omitempty"`
 	RunsIn  string `json:"runsIn,omitempty"`
@@ -227,6 +231,7 @@ func (s *subject) strategy(ctx context.Context, f *spreadFacts) (*policy.Policy,
 		f.NoStrategy = s.noStrategy()
 		f.NoStrategy.Seated = s.pod.Labels[stowage.SeatLabel] != "" && proven(s.pod)
 		f.NoStrategy.OfPolicy = ofPolicy(s.pod)
+		f.NoStrategy.Unreadable = s.unreadable(ctx, false)
 		f.NoStrategy.Unselecting, err = finder.Unselecting(ctx, of)
 		return nil, err
 	}
@@ -251,6 +256,11 @@ func (s *subject) noSeat(ctx context.Context, p *policy.Policy) *noSeat {
 	if key, pinned := placement.Pinned(created, p.Strategy, nodeset.Set{}); pinned {
 		return &noSeat{ChoosesNodesBy: key}
 	}
+	if p.Distributor == nil {
+		if unreadable := s.unreadable(ctx, true); unreadable != "" {
+			return &noSeat{Unreadable: unreadable}
+		}
+	}
 	if strings.HasPrefix(s.pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginFull)) {
 		return &noSeat{PoolsFull: true}
 	}
@@ -261,7 +271,7 @@ func (s *subject) noSeat(ctx context.Context, p *policy.Policy) *noSeat {
 	if err == nil && reach != nil && reach.Nowhere() {
 		return &noSeat{VolumeElsewhere: true}
 	}
-	if node, err := s.reader.Node(ctx, s.pod.Spec.NodeName); err == nil && node != nil && s.unseen == "" && adoptable(p, s.pod, node.Labels) {
+	if node, err := s.reader.Node(ctx, s.pod.Spec.NodeName); err == nil && node != nil && s.unseen == "" && adoptable(p, s.pod, node.Labels) && s.listed(ctx) {
 		return &noSeat{Adopted: true, RunsIn: p.Pool(p.PoolOfNode(node.Labels)).Name}
 	}
 	return &noSeat{bypass: s.bypass()}

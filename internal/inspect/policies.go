@@ -66,6 +66,10 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 			add(finding.ClassMissing, v)
 		}
 	}
+	unreadable := finding.OfUnreadable(st.Unreadable)
+	if unreadable.Objects != "" && st.ObservedGeneration == p.Generation {
+		add(finding.KindNotReadable, unreadable)
+	}
 	for i := range p.Spec.Pools {
 		if nodes := policy.NodesOf(&p.Spec.Pools[i]); s.nodes != nil && !s.nodes.have(nodes) {
 			out.Note = fmt.Sprintf("no node has the labels of pool %s (%s)", p.Spec.Pools[i].Name, nodes)
@@ -82,7 +86,10 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 		note(c.ObservedGeneration == p.Generation, "%s", c.Message)
 	}
 	note(st.ObservedGeneration != p.Generation, "the leader has not counted its workloads since its last change")
-	note(st.ObservedGeneration == p.Generation && st.Workloads == 0, "%s", s.selectsNothing(p))
+	note(st.ObservedGeneration == p.Generation && st.Workloads == 0 && unreadable.Objects == "", "%s", s.selectsNothing(p))
+	for _, u := range st.Unreadable {
+		note(len(u.Lacks) == 0, "the API server has no kind %s of %s", u.Kind, cmp.Or(u.Group, "the core group"))
+	}
 	if a := st.Audit; a != nil {
 		note(true, "Enforce would move %d of %d pods at their next rollout", a.InOtherPool+a.InOtherDomain+a.Outside, a.Pods)
 		note(a.Workloads < st.Workloads, "%d of %d workloads were looked at", a.Workloads, st.Workloads)

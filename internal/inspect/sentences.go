@@ -163,6 +163,8 @@ func (f *noStrategy) describe(a *Aspect) {
 		a.say("The annotations of %s give no strategy: %s.", f.Annotations, strings.Join(f.Wrong, "; "))
 	case f.Annotations != "":
 		a.say("The strategy in the annotations of %s does not count in namespace %s: the namespace is blocked, or lacks the label of --spread-namespace-label.", f.Annotations, f.Namespace)
+	case f.Unreadable != "":
+		a.because("%s.", f.Unreadable)
 	default:
 		a.say("It has no strategy: no PodDistributor is for %s, no policy divides it, and there are no annotations %s and %s.",
 			strings.Join(f.For, " or "), stowage.SpreadSwitchAnnotation, stowage.SpreadStrategyAnnotation)
@@ -195,6 +197,8 @@ func (f *noSeat) describe(a *Aspect) {
 	switch {
 	case f.ChoosesNodesBy != "":
 		a.because("The pod chooses its nodes itself, by %s, so it has no seat.", f.ChoosesNodesBy)
+	case f.Unreadable != "":
+		a.because("%s.", f.Unreadable)
 	case f.PoolsFull:
 		a.because("Every pool had as many pods as it may have when the pod was created, so it has no seat and runs anywhere.")
 	case f.Waits:

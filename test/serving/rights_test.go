@@ -6,18 +6,23 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/test/controlplane"
 	"github.com/stowage-dev/stowage/test/suite"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -182,5 +187,139 @@ func TestRights(t *testing.T) {
 			})
 			judged(t, err, tc.allowed)
 		})
+	}
+}
+
+// A policy names a kind of another project that Stowage may not read. Its status, status, explain and check say so, and check prints the rights. Once they
+// are applied, new pods are divided within a minute, those that came before get seats where they run, and nothing is said any more.
+func TestKindsNotReadable(t *testing.T) {
+	n := newTenant(t)
+	n.led(t)
+	must(t, cluster.ApplyYAML(t.Context(), `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: pipelinesets.example.net}
+spec:
+  group: example.net
+  scope: Namespaced
+  names: {plural: pipelinesets, singular: pipelineset, kind: PipelineSet, listKind: PipelineSetList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    subresources: {scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}}
+`))
+	p := &stowage.SpreadPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "p"}, Spec: stowage.SpreadPolicySpec{
+		Mode: stowage.PolicyEnforce, Selector: stowage.Selector{MatchLabels: map[string]versprei.LabelValue{"app": "app"}},
+		Kinds: []stowage.OwnerKind{{Group: "example.net", Kind: "PipelineSet"}},
+		Pools: []stowage.PolicyPool{
+			{Name: "od", NodeSelector: map[string]versprei.LabelValue{"type": "default"}, Weight: 50}, {Name: "spot", NodeSelector: map[string]versprei.LabelValue{"type": "spot"}, Weight: 50},
+		},
+	}}
+	must(t, n.Create(t.Context(), p))
+	kind := metav1.TypeMeta{APIVersion: "example.net/v1", Kind: "PipelineSet"}
+	owner := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": kind.APIVersion, "kind": kind.Kind, "metadata": map[string]any{"namespace": n.Namespace, "name": "w"},
+		"spec":   map[string]any{"replicas": int64(5), "template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "app"}}}},
+		"status": map[string]any{"replicas": int64(5), "selector": "app=app"},
+	}}
+	eventually(t, "the kind is served", func() (bool, error) {
+		err := n.Create(t.Context(), owner)
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	reason := func(condition string) string {
+		must(t, n.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		if c := meta.FindStatusCondition(p.Status.Conditions, condition); c != nil {
+			return string(c.Status) + " " + c.Reason
+		}
+		return ""
+	}
+	eventuallyWithin(t, time.Minute, "the policy says that its kind cannot be read", func() (bool, error) {
+		return reason(stowage.ConditionReady) == "False KindNotReadable" && reason(stowage.ConditionStalled) == "True KindNotReadable", nil
+	})
+	for range 4 {
+		if pod := n.TryPod(t, owner, kind, nil); pod.Labels[stowage.SeatLabel] != "" {
+			t.Fatalf("a pod of an owner that Stowage may not read has a seat: %v", pod.Labels)
+		}
+	}
+	pods, err := n.Pods(t.Context(), "app")
+	must(t, err)
+	const lacks = "Stowage may not get pipelinesets.example.net, so pods of this kind get no seat"
+	says := func(want int, text string, args ...string) string {
+		t.Helper()
+		out, errs, exit := suite.CLI(t, cluster, append(args, "-n", n.Namespace)...)
+		if exit != want || !strings.Contains(out, text) {
+			t.Errorf("%v: exit status %d, and %q is not in\n%s%s", args, exit, text, out, errs)
+		}
+		return out
+	}
+	says(3, lacks, "status")
+	says(0, lacks, "explain", "pod/"+pods[0].Name)
+	says(0, lacks, "explain", "pipelineset/w")
+	_, roles, _ := strings.Cut(says(3, lacks, "check"), "---\n")
+
+	// Without a policy: a PodDistributor knows its target by name, and annotations are not read.
+	other := newTenant(t)
+	copied := func(name string, annotations map[string]string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": kind.APIVersion, "kind": kind.Kind, "metadata": map[string]any{"namespace": other.Namespace, "name": name}, "spec": map[string]any{"replicas": int64(1)},
+		}}
+		o.SetAnnotations(annotations)
+		must(t, other.Create(t.Context(), o))
+		return o
+	}
+	annotatedOwner, target := copied("annotated", annotated(eightyOf)), copied("target", nil)
+	d := other.Distributor(t, "d", "target", func(s *versprei.PodDistributorSpec) {
+		s.Target = versprei.Target{APIVersion: kind.APIVersion, Kind: kind.Kind, Name: "target"}
+	})
+	eventually(t, "the PodDistributor says that its target cannot be read", func() (bool, error) {
+		err := other.Get(t.Context(), client.ObjectKeyFromObject(d), d)
+		c := meta.FindStatusCondition(d.Status.Conditions, versprei.ConditionTargetFound)
+		return c != nil && c.Status == metav1.ConditionUnknown && c.Reason == "KindNotReadable", err
+	})
+	eventually(t, "a pod of the target has a seat", func() (bool, error) {
+		return other.TryPod(t, target, kind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != "", nil
+	})
+	pod := other.TryPod(t, annotatedOwner, kind, nil)
+	if pod.Labels[stowage.SeatLabel] != "" {
+		t.Errorf("the annotations of an owner that Stowage may not read are followed: %v", pod.Labels)
+	}
+	if out, errs, exit := suite.CLI(t, cluster, "explain", "pod/"+pod.Name, "-n", other.Namespace); exit != 0 || !strings.Contains(out, lacks) {
+		t.Errorf("exit status %d: %s%s", exit, out, errs)
+	}
+
+	granted := time.Now()
+	must(t, cluster.ApplyYAML(t.Context(), roles))
+	t.Cleanup(func() {
+		named := metav1.ObjectMeta{Name: "stowage-get-pipelinesets.example.net"}
+		_ = cluster.Client.Delete(context.Background(), &rbacv1.ClusterRoleBinding{ObjectMeta: named})
+		_ = cluster.Client.Delete(context.Background(), &rbacv1.ClusterRole{ObjectMeta: named})
+	})
+	eventuallyWithin(t, time.Minute, "pods that are created get seats", func() (bool, error) {
+		return n.TryPod(t, owner, kind, nil, client.DryRunAll).Labels[stowage.SeatLabel] != "", nil
+	})
+	t.Logf("new pods get seats %s after the grant", time.Since(granted).Round(time.Second))
+	eventuallyWithin(t, max(time.Second, time.Minute-time.Since(granted)), "the policy is ready", func() (bool, error) {
+		return reason(stowage.ConditionReady) == "True Counted" && reason(stowage.ConditionStalled) == "False Counted" && p.Status.Unreadable == nil, nil
+	})
+	t.Logf("the policy is ready %s after the grant", time.Since(granted).Round(time.Second))
+	n.TryPod(t, owner, kind, nil)
+	eventually(t, "the pods that came before get seats where they run", func() (bool, error) {
+		pods, err := n.Pods(t.Context(), "app")
+		seated := 0
+		for i := range pods {
+			if pods[i].Labels[stowage.SeatLabel] != "" {
+				seated++
+			}
+		}
+		return seated == 5, err
+	})
+	says(0, "Stowage answered", "check")
+	if out := says(0, "", "explain", "spreadpolicy/p"); strings.Contains(out, "may not get") {
+		t.Errorf("after the grant, explain says\n%s", out)
 	}
 }
