@@ -278,7 +278,7 @@ func (r *run) corrected(w world.Object, m *memory, rec *observed.Pod, p *policy.
 		r.unproven.Note(now)
 	}
 	r.Metrics.corrected.Inc()
-	r.Log.Info("pod evicted, because it waited for nodes that are not for it", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", rec.Pool)
+	r.Log.Info("pod evicted, because it waited for nodes that are not for it", "namespace", rec.Namespace, "pod", rec.Name, "kind", w.Kind, "name", w.Name, "pool", ledger.PoolName(rec.Pool))
 	if p != nil && p.Soft() != nil {
 		r.Events.Normal(w.Reference(), stowage.EventPodRecreated, events.Spill, "pod %s waited in a pool, and its successor may run outside of it: %s", rec.Name, p.Soft().Why)
 		return

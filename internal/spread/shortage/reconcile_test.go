@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
@@ -70,6 +72,20 @@ type bench struct {
 	prunes   bool                        // the API server's PoolStates know nothing of unsuitable pools
 	conflict int                         // how many updates of PoolStates meet one
 	created  int                         // PoolStates
+	told     []string                    // the texts of events and log lines
+}
+
+// internalKey is the key of a policy's pool, with the hash of what selects its nodes.
+var internalKey = regexp.MustCompile(`\w@[\w-]{8}\b`)
+
+// namesPools checks that people read the names of pools and not their keys.
+func (b *bench) namesPools(t *testing.T) {
+	b.noticed()
+	for _, text := range b.told {
+		if internalKey.MatchString(text) {
+			t.Errorf("an event or a log line has the key of a pool: %s", text)
+		}
+	}
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
@@ -135,10 +151,11 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		Controller: &Controller{
 			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock),
 			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: poolroom.New(c, c, b.clock, b.clock), Evictor: testkit.Evictor(c, b.clock, set), Successors: successor.New(c),
-			Clock: b.clock, Timing: DefaultTiming(), Log: logr.Discard(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
+			Clock: b.clock, Timing: DefaultTiming(), Log: funcr.New(func(_, text string) { b.told = append(b.told, text) }, funcr.Options{Verbosity: 1}), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 		},
 		work: testkit.Queue[world.Object](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), known: map[types.UID]*memory{}, scaleUps: map[string]scaleUps{},
 	}
+	t.Cleanup(func() { b.namesPools(t) })
 	b.Seats.Changes.Add(func(change seats.Change) { b.Room.PodLeft(change.Left) })
 	for _, o := range objects {
 		if node, ok := o.(*corev1.Node); ok {
@@ -206,6 +223,7 @@ func (b *bench) noticed() string {
 	for {
 		select {
 		case e := <-b.recorder.Events:
+			b.told = append(b.told, e)
 			out = append(out, strings.Fields(e)[1])
 			continue
 		default:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,39 @@ func TestUnsuitablePool(t *testing.T) {
 	}
 	if got := b.noticed(); got != "PoolSuitable" {
 		t.Errorf("the events are %q", got)
+	}
+}
+
+// What events and the log say of a policy's pools has their names. The keys of their seats have a hash, which tells people nothing.
+func TestEventsNamePools(t *testing.T) {
+	spills := func(t *testing.T, change ...func(*corev1.Pod)) *bench {
+		b, p := ofPolicyWith(t, shortage(0, change...))
+		p.Spec.Pools[1].Spill = &versprei.Spill{After: "1m"}
+		b.pass(t, 130)
+		b.noticed()
+		return b
+	}
+	grouped := func(p *corev1.Pod) { p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("gang")} }
+	for name, tc := range map[string]struct {
+		make func(*testing.T) *bench
+		want []string // parts of one text each
+	}{
+		"pods that no other pool takes":  {func(t *testing.T) *bench { return spills(t, grouped) }, []string{"PodFitsNoNode pod web-1 waits for pool b, "}},
+		"pods that another pool takes":   {func(t *testing.T) *bench { return spills(t) }, []string{"PoolExhausted pool b has no room", `"msg"="pod evicted, so that another pool takes its successor"`}},
+		"a pool whose nodes are tainted": {func(t *testing.T) *bench { b, _ := ofPolicy(t, tainted); b.pass(t, 20); return b }, []string{"PoolUnsuitable no pod can run in pool b: ", `"msg"="pod evicted, so that another pool takes its successor"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := tc.make(t)
+			b.noticed()
+			for _, want := range tc.want {
+				at := slices.IndexFunc(b.told, func(text string) bool { return strings.Contains(text, want) })
+				if at < 0 {
+					t.Errorf("nothing says %q, but %q", want, b.told)
+				} else if logged := strings.HasPrefix(want, `"msg"`); logged && !strings.Contains(b.told[at], `"pool"="b"`) {
+					t.Errorf("the log says %s", b.told[at])
+				}
+			}
+		})
 	}
 }
 

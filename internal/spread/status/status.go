@@ -265,8 +265,8 @@ func show(st *versprei.PodDistributorStatus, d *divisions.Division) {
 	named := map[string]bool{}
 	for i, pool := range d.Pools {
 		name := pool.Name
-		if named[name] { // a pool of a former policy may have the name of one that there is
-			name = pool.Key
+		for n := 2; named[name]; n++ { // a pool of a former policy may have the name of one that there is
+			name = fmt.Sprintf("%s (former, %d)", pool.Name, n-1)
 		}
 		named[name] = true
 		st.Pools[i] = versprei.PoolStatus{Name: name, Current: add(0, pool.Current), Desired: add(0, pool.Target), Ready: add(0, pool.Ready), Domains: domainsOf(nil, pool.Domains())}
