@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
@@ -77,6 +79,10 @@ func TestPreviewCalls(t *testing.T) {
 	deployment := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":2,"selector":{},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
 	short := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","annotations":{"custom-pod-schedule-strategy":"p=a,weight=1:p=b,weight=4","stowage.dev/spill":"2m"}},` +
 		`"spec":{"replicas":10,"selector":{},"template":{"spec":{"containers":[{"name":"c"}]}}}}`
+	together := func(key string) string { // the pods have an affinity to each other
+		affinity := `"spec":{"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"` + key + `","labelSelector":{"matchLabels":{"app":"d"}}}]}},"containers"`
+		return strings.ReplaceAll(short, `"template":{"spec":{"containers"`, `"template":{"metadata":{"labels":{"app":"d"}},`+affinity)
+	}
 	rollout := `{"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout","metadata":{"name":"web"},"spec":{"workloadRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"absent"}}}`
 	cases := map[string]struct {
 		args  []string
@@ -111,6 +117,8 @@ func TestPreviewCalls(t *testing.T) {
 		"a strict warning":      {args: []string{dir, "--target-runtimeclass", "mine", "--strict"}, code: 1, parts: []string{"Warning: ", "Error: there are warnings"}},
 		"strict, and all well":  {args: []string{"-", "--strict"}, stdin: deployment, parts: []string{"2 pods, 0 changed"}},
 		"pinned pods":           {args: []string{"-", "--strict"}, stdin: strings.ReplaceAll(short, `"spec":{"containers"`, `"spec":{"nodeName":"n","containers"`), code: 1, parts: []string{"Warning: Deployment default/d: the annotation of Deployment d has no effect: the pod chooses its nodes itself, by spec.nodeName, so it has no seat"}},
+		"pods held together":    {args: []string{"-", "--strict"}, stdin: together(corev1.LabelHostname), code: 1, parts: []string{"the required affinity to pods over kubernetes.io/hostname keeps them all on one node, and the strategy divides them over pools that share no node", "Error: there are warnings"}},
+		"held together by zone": {args: []string{"-"}, stdin: together(corev1.LabelTopologyZone), parts: []string{"keeps them all in one domain: pods of a pool without nodes in that domain wait"}},
 		"one object twice":      {args: []string{"-", "--strict"}, stdin: pod + "---\n" + pod, code: 1, parts: []string{"Pod default/p  1 ", "(Pod default/p): the same object is in standard input: document 1, too", "Error: there are warnings"}},
 		"a bad setting":         {args: []string{"-f", dir, "--peerpods-sizing", "Half"}, code: 2, parts: []string{`sizing "Half"`}},
 		"a missing file":        {args: []string{"-f", "nowhere.yaml"}, code: 1, parts: []string{"nowhere.yaml: no such file"}},

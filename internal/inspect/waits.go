@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -168,20 +167,8 @@ func unmet(pod *corev1.Pod, p *policy.Policy) (text, fix string) {
 	if texts := placement.UnmetConstraints(podpatch.FromPod(pod), p.Whole()); len(texts) > 0 {
 		return texts[0], "set nodeAffinityPolicy to Honor, which is the default, or whenUnsatisfiable to ScheduleAnyway" + leave
 	}
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAffinity == nil {
-		return "", ""
-	}
-	for _, term := range pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
-		if err != nil || selector.Empty() || !selector.Matches(labels.Set(pod.Labels)) {
-			continue
-		}
-		for pool := range p.Len() {
-			if n := p.Whole().Values(term.TopologyKey, pool); n > 1 {
-				return fmt.Sprintf("the required affinity to pods over %s keeps them all in one domain, and the strategy divides them over %d", term.TopologyKey, n),
-					"make the affinity preferred" + leave
-			}
-		}
+	if text, certain := placement.UnmetAffinity(podpatch.FromPod(pod), p.Whole()); certain {
+		return text, "make the affinity preferred" + leave
 	}
 	return "", ""
 }

@@ -50,6 +50,9 @@ func FromPod(pod *corev1.Pod) *Pod {
 	}
 	if a := pod.Spec.Affinity; a != nil {
 		out.Spec.Affinity = &Affinity{NodeAffinity: a.NodeAffinity}
+		if a.PodAffinity != nil {
+			out.Spec.Affinity.Together = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		}
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // The most that is decoded of a pod. The API server checks a pod only after admission, so anybody can send any number of items.
@@ -18,6 +19,8 @@ const (
 	mostResources = 100
 	// mostAffinity is how many commas and brackets a node affinity has at most. Each term, requirement and value takes one.
 	mostAffinity = 4 * mostItems
+	// mostTogether is how many commas and brackets an affinity to pods has that is decoded: some ten terms. A warning is all that is lost of a larger one.
+	mostTogether = 100
 )
 
 // List is a list of at most mostItems items. Decoding one that is longer fails at once.
@@ -68,26 +71,54 @@ func (l *Claims) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom. It fails, before any term is decoded, beyond mostAffinity commas and brackets.
 func (a *Affinity) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
-	return decodeItems(dec, 8, '{', a.NodeAffinity != nil, func() {}, func() error { // there are three kinds of affinity
-		name, err := dec.ReadToken()
+	return decodeItems(dec, 8, '{', a.NodeAffinity != nil || a.Together != nil, func() {}, func() error { // there are three kinds of affinity
+		token, err := dec.ReadToken()
 		if err != nil {
 			return err
 		}
-		if name.String() != "nodeAffinity" {
+		name := token.String()
+		if name != "nodeAffinity" && name != "podAffinity" {
 			return dec.SkipValue()
 		}
 		value, err := dec.ReadValue()
 		if err != nil || value.Kind() == 'n' {
 			return err
 		}
+		if name == "podAffinity" {
+			return a.decodeTogether(value, dec)
+		}
 		if a.NodeAffinity != nil {
 			return fmt.Errorf("%s is there twice", dec.StackPointer())
 		}
-		if bytes.Count(value, []byte{','})+bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) > mostAffinity {
+		if marks(value) > mostAffinity {
 			return fmt.Errorf("%s has over %d terms, requirements and values", dec.StackPointer(), mostAffinity)
 		}
 		return json.Unmarshal(value, &a.NodeAffinity, dec.Options())
 	})
+}
+
+// marks is how many commas and opening brackets JSON has, those within texts included.
+func marks(value []byte) int {
+	return bytes.Count(value, []byte{','}) + bytes.Count(value, []byte{'{'}) + bytes.Count(value, []byte{'['})
+}
+
+// required is in the JSON of an affinity to pods of which a part is required.
+var required = []byte(`"requiredDuringSchedulingIgnoredDuringExecution"`)
+
+// decodeTogether decodes an affinity to pods, if it is small and a part of it is required. It fails on a second one.
+func (a *Affinity) decodeTogether(value jsontext.Value, dec *jsontext.Decoder) error {
+	if !bytes.Contains(value, required) || marks(value) > mostTogether {
+		return nil
+	}
+	if a.Together != nil {
+		return fmt.Errorf("%s is there twice", dec.StackPointer())
+	}
+	var of struct {
+		Required []corev1.PodAffinityTerm `json:"requiredDuringSchedulingIgnoredDuringExecution"`
+	}
+	err := json.Unmarshal(value, &of, dec.Options())
+	a.Together = of.Required
+	return err
 }
 
 // ofResources is in the JSON of what refers to a resource of a container.

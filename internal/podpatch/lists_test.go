@@ -61,6 +61,10 @@ func TestDecodeIsBounded(t *testing.T) {
 		"an affinity after null":            {`{"spec":{%s}}`, `"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[` + strings.TrimSuffix(strings.Repeat("{},", mostItems), ",") + `]}},"affinity":null`, 0, false},
 		"a node affinity after null":        {`{"spec":{%s}}`, `"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[` + strings.TrimSuffix(strings.Repeat("{},", mostItems), ",") + `]},"nodeAffinity":null}`, 0, false},
 		"resources after null":              {`{"spec":{%s}}`, `"resources":{"claims":[` + strings.TrimSuffix(strings.Repeat("{},", mostResources), ",") + `]},"resources":null`, 0, false},
+		"an affinity to pods again":         {`{"spec":{%s}}`, `"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[` + strings.TrimSuffix(strings.Repeat("{},", 40), ",") + `]}}`, 0, false},
+		"an affinity to pods after null":    {`{"spec":{%s}}`, `"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[` + strings.TrimSuffix(strings.Repeat("{},", 40), ",") + `]},"podAffinity":null},"affinity":null`, 0, false},
+		"no affinity to pods, again":        {`{"spec":{%s}}`, `"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":null}}`, 0, true},
+		"terms of an affinity to pods":      {`{"spec":{"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[%s]}}}}`, `{}`, 0, true}, // none is decoded
 		"the environment again":             {`{"spec":{"containers":[{%s}]}}`, `"env":[{"valueFrom":{"resourceFieldRef":{}}},` + strings.TrimSuffix(strings.Repeat("{},", mostItems-1), ",") + `]`, 0, false},
 		"the most tolerations":              {`{"spec":{"tolerations":[%s]}}`, `{"key":"a-key-as-people-write-it"}`, mostItems, true},
 	}
@@ -116,6 +120,39 @@ func TestBoundOfAffinity(t *testing.T) {
 	for _, list := range []string{"[]", "[{},{}]"} {
 		if pod, err := Decode([]byte(`{"spec":{"tolerations":` + list + `}}`)); err != nil || pod.Spec.Tolerations == nil {
 			t.Errorf("%s is %v, %v", list, pod, err)
+		}
+	}
+}
+
+// An affinity to pods is decoded if a part of it is required and it has no more commas and brackets than its bound. A larger one is left out, because
+// it is only warned of.
+func TestBoundOfAffinityToPods(t *testing.T) {
+	affinity := func(kind string, n int) string { // n commas and brackets
+		const before = 6
+		return `{"spec":{"affinity":{"podAffinity":{"` + kind + `":[{"topologyKey":"zone","labelSelector":{},"namespaces":[` +
+			strings.TrimSuffix(strings.Repeat(`"",`, n-before), ",") + `]}]},"nodeAffinity":null}}}`
+	}
+	const required = "requiredDuringSchedulingIgnoredDuringExecution"
+	for text, want := range map[string]int{
+		affinity(required, mostTogether): 1, affinity(required, mostTogether+1): 0,
+		affinity("preferredDuringSchedulingIgnoredDuringExecution", 20): 0,
+		`{"spec":{"affinity":{"podAffinity":null}}}`:                    0,
+	} {
+		pod, err := Decode([]byte(text))
+		if err != nil || pod.Spec.Affinity == nil || len(pod.Spec.Affinity.Together) != want {
+			t.Errorf("%s: %+v, %v; want %d terms", text, pod, err, want)
+			continue
+		}
+		if want > 0 && pod.Spec.Affinity.Together[0].TopologyKey != "zone" {
+			t.Errorf("the term is %+v", pod.Spec.Affinity.Together[0])
+		}
+		if patch := Diff(pod, pod.Clone()); len(patch) > 0 {
+			t.Errorf("a copy differs: %+v", patch)
+		}
+		changed := pod.Clone() // a patch leaves the affinity to pods as it is
+		changed.AddPreference(corev1.PreferredSchedulingTerm{Weight: 1})
+		if data, err := Diff(pod, changed).JSON(); err != nil || strings.Contains(string(data), "odAffinity") || strings.Contains(string(data), "ogether") || len(changed.Spec.Affinity.Together) != want {
+			t.Errorf("the patch is %s, %v", data, err)
 		}
 	}
 }

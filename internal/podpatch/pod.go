@@ -116,6 +116,8 @@ func (c *SpreadConstraint) Honors() bool {
 // Affinity is the part of an affinity that Stowage reads.
 type Affinity struct {
 	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
+	// Together are the terms of the affinity to pods that are required, where they are few. Stowage warns of them, and changes none.
+	Together []corev1.PodAffinityTerm `json:"-"`
 }
 
 // Container is the part of a container that Stowage reads.
@@ -229,7 +231,7 @@ func (p *Pod) Clone() *Pod {
 	c.Spec.NodeSelector = maps.Clone(p.Spec.NodeSelector)
 	c.Spec.Tolerations = slices.Clone(p.Spec.Tolerations)
 	if a := p.Spec.Affinity; a != nil {
-		c.Spec.Affinity = &Affinity{}
+		c.Spec.Affinity = &Affinity{Together: a.Together}
 		if na := a.NodeAffinity; na != nil {
 			n := *na
 			n.PreferredDuringSchedulingIgnoredDuringExecution = slices.Clone(n.PreferredDuringSchedulingIgnoredDuringExecution)

@@ -60,6 +60,9 @@ func (p *Pod) items() (items, values int) {
 			}
 		}
 	}
+	if a := p.Spec.Affinity; a != nil {
+		items += len(a.Together) // the whole of it is bounded by mostTogether
+	}
 	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		if required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			for i := range required.NodeSelectorTerms {

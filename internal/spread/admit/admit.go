@@ -112,6 +112,9 @@ func (f *Feature) seat(ctx context.Context, a *assignment, req feature.Request, 
 	d := feature.Decision{Pod: a.pod, Warnings: slices.Clone(p.Warnings)}
 	if !p.Preferred {
 		d.Warnings = append(d.Warnings, placement.UnmetConstraints(a.pod, p.Strategy)...)
+		if text, _ := placement.UnmetAffinity(a.pod, p.Strategy); text != "" {
+			d.Warnings = append(d.Warnings, text)
+		}
 	}
 	if !kept && !a.full {
 		if given, err := f.give(ctx, a, req, &d); err != nil || !given {
