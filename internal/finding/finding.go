@@ -52,6 +52,8 @@ type Values struct {
 	NoNodes, Cordoned string
 	// NoWebhook says that the webhook does not answer now, so that new pods would get neither a seat nor a size.
 	NoWebhook bool
+	// NoMoves says that Stowage moves no pods now, because of a problem of its own.
+	NoMoves bool
 	// VM says that a pod is one of a VM, whose RuntimeClass may choose nodes, too.
 	VM bool
 	// Missing says that the object does not exist.
@@ -141,6 +143,11 @@ func (f *Finding) orEvict() string {
 
 // Evicts reports whether Stowage evicts pods of pools with too many, of a workload of a kind.
 func (v *Values) Evicts(kind string) bool { return v.Evict && !v.RepairOff && kind != "Job" }
+
+// wait is to wait until Stowage has moved the pods one after the other.
+func (f *Finding) wait() string {
+	return ifElse(f.NoMoves, "correct the problem of Stowage itself, because of which none is evicted; then ", "") + "wait: Stowage evicts one pod after the other"
+}
 
 // kept says that something may keep some of the pods where they run.
 func (f *Finding) kept() string {

@@ -52,8 +52,39 @@ var ofStowage = map[Reason]row{
 	NotRegistered: {
 		means:    "The API server does not know the webhook.",
 		sentence: always("does not exist, so that pods are created as they are written"),
-		remedy:   always("install Stowage, or remove its policies"),
+		remedy:   always("install Stowage, or remove its policies and its CustomResourceDefinitions"),
 		example:  registration,
+	},
+	NotInstalled: {
+		means: "Stowage is not installed in the cluster of the context.",
+		sentence: func(f *Finding) string {
+			return "Stowage is not installed in " + f.Text + ": neither this nor any of its kinds (CustomResourceDefinitions) exists, " +
+				ifElse(f.Missing, "and no", "and whether there is a") + " Deployment " + f.Other + " in namespace " + f.In + ifElse(f.Missing, "", " may not be read")
+		},
+		remedy:  always("name another context with --context (kubectl config get-contexts lists them), or install Stowage"),
+		example: Finding{Kind: registration.Kind, Name: registration.Name, Values: Values{In: "stowage-system", Other: "stowage", Text: "context staging", Missing: true}},
+	},
+	KindsMissing: {
+		means: "The API server lacks kinds of Stowage.",
+		sentence: func(f *Finding) string {
+			text := "does not exist"
+			if f.Several {
+				text = "is one of the kinds of Stowage that do not exist (" + f.Objects + ")"
+			}
+			return text + ", in " + f.Other + ": " + f.Text
+		},
+		remedy:  always("apply the CustomResourceDefinitions of this version, " + applyKinds + ", and write again what was in them"),
+		example: Finding{Kind: "CustomResourceDefinition", Name: "poolstates.stowage.dev", Values: Values{Other: "context staging", Text: "Stowage evicts no pods"}},
+	},
+	KindsOlder: {
+		means: "The API server has kinds of Stowage that lack fields, and drops these from what is written without a word.",
+		sentence: func(f *Finding) string {
+			return "is older than this command, and lacks " + f.Objects + ": the API server drops " + ifElse(f.Several, "them", "it") + " from what is written without a word"
+		},
+		remedy: func(f *Finding) string {
+			return "apply the CustomResourceDefinitions of this version, " + applyKinds + ", and write again the objects that have " + ifElse(f.Several, "these fields", "this field")
+		},
+		example: Finding{Kind: "CustomResourceDefinition", Name: "spreadpolicies.stowage.dev", Values: Values{Objects: "spec.rebalance"}},
 	},
 	NoAnswer: {
 		means: "No replica of the webhook answered.",
@@ -120,6 +151,9 @@ func lacking(rights string) string {
 	}
 	return strings.Join(out, "; and ")
 }
+
+// applyKinds is how to apply the CustomResourceDefinitions.
+const applyKinds = "by helm upgrade, the install.yaml of its release, or kubectl apply --server-side -k config/crd"
 
 func describePods(namespace, app string) string {
 	return fmt.Sprintf("kubectl -n %s describe pods -l app.kubernetes.io/name=%s", namespace, app)

@@ -74,6 +74,13 @@ var ofWorkloads = map[Reason]row{
 		sentence: func(f *Finding) string { return f.Text + " wait for a node" },
 		example:  of(Values{Text: "2 pod(s) of pool spot"}),
 	},
+	NodesGone: {
+		severity: Passing, means: "Pods are bound to nodes that do not exist any more.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("%d of %d pods are on nodes that do not exist any more, and do not count as ready: Kubernetes removes them, and their owner creates others", f.Count, f.Of)
+		},
+		example: of(Values{Count: 200, Of: 260}),
+	},
 	PoolExhausted: {
 		means:    "A pool has no room, and other pools take the pods that wait for it.",
 		sentence: func(f *Finding) string { return f.Text },
@@ -125,7 +132,7 @@ var ofWorkloads = map[Reason]row{
 			return text
 		},
 		remedy: func(f *Finding) string {
-			return ifElse(f.Evicts(f.Kind), "wait: Stowage evicts one pod after the other", f.rollOut()+f.orEvict())
+			return ifElse(f.Evicts(f.Kind), f.wait(), f.rollOut()+f.orEvict())
 		},
 		example: of(Values{Pool: "spot", Count: 5, Of: 3, Source: "PodDistributor web"}),
 	},
@@ -143,7 +150,7 @@ var ofWorkloads = map[Reason]row{
 			return fmt.Sprintf("%d pod(s) are in a pool that was removed from the strategy", f.Count) + ifElse(f.Pool == "", "", ": "+f.Pool)
 		},
 		remedy: func(f *Finding) string {
-			return ifElse(f.Evicts(f.Kind), "wait: Stowage evicts one pod after the other", f.rollOut()+f.orEvict())
+			return ifElse(f.Evicts(f.Kind), f.wait(), f.rollOut()+f.orEvict())
 		},
 		example: of(Values{Count: 2, Pool: "spot", Source: "PodDistributor web"}),
 	},
@@ -154,6 +161,9 @@ var ofWorkloads = map[Reason]row{
 		},
 		remedy: func(f *Finding) string {
 			text := "wait: Stowage gives them a seat or recreates them, unless its controllers are down"
+			if f.NoMoves {
+				text = "correct the problem of Stowage itself, because of which they get none; then wait: it gives them a seat or recreates them"
+			}
 			if !f.Recreates {
 				text = f.rollOut() + ifElse(f.ByPolicy, "", fmt.Sprintf(", or set %s to %s", stowage.RepairAnnotation, stowage.RepairRecreate))
 			}
@@ -260,6 +270,14 @@ var ofWorkloads = map[Reason]row{
 		},
 		example: Finding{Namespace: "shop", Kind: "StatefulSet", Name: "db", Values: Values{Pool: "spot"}},
 	},
+	PinsLeft: {
+		severity: Note, means: "Pods run where a strategy put them that is gone or does not count any more, and still select the nodes of their pool.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("no strategy divides these pods any more, and %d of them still select the nodes of their pool (%s)", f.Count, f.Pool)
+		},
+		remedy:  func(f *Finding) string { return "to have pods run anywhere again, " + f.rollOut() },
+		example: of(Values{Count: 12, Pool: "on-demand 4, spot 8"}),
+	},
 	NoRoomInPool: {
 		means:    "Pods wait for a node of their pool, and none has room.",
 		sentence: func(f *Finding) string { return "no room in pool " + f.Pool },
@@ -302,7 +320,7 @@ var ofWorkloads = map[Reason]row{
 	BeingAdopted: {
 		severity: Passing, means: "Pods that were there before get their seat where they run.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("%d pod(s) have no seat yet, and get one where they run", f.Count)
+			return fmt.Sprintf("%d pod(s) have no seat yet, and get one where they run", f.Count) + ifElse(f.NoMoves, " once the problem of Stowage itself is corrected", "")
 		},
 		example: of(Values{Count: 80}),
 	},
