@@ -36,8 +36,9 @@ type Pod struct {
 	// pod only prefers its pool and waits.
 	Node map[string]string
 	Pins *nodeset.Pins
-	// NodeName is that of the pod's node, or empty.
+	// NodeName is that of the pod's node, or empty. Gone says that there is no such node any more: the pod does not run, whatever its status says.
 	NodeName string
+	Gone     bool
 	// Cost is the pod's deletion cost, and 0 without one. Rank is the one that it should stand for. ForeignCost says that Stowage did not write the
 	// cost, or that it is gone.
 	Cost, Rank  int64
@@ -51,7 +52,9 @@ type View struct {
 	Preferred bool
 	// Nodes returns the labels of a node, or nil if they are not known.
 	Nodes func(name string) map[string]string
-	Now   time.Time
+	// Gone reports whether there is no node of a name any more; nil where that is not known.
+	Gone func(name string) bool
+	Now  time.Time
 }
 
 // Pods returns the active ones of some pods as a division counts them.
@@ -76,6 +79,9 @@ func (v View) pod(p *observed.Pod) Pod {
 	switch {
 	case out.OnNode:
 		out.Node = v.Nodes(p.Node)
+		// Only pods that say they are ready are asked about: they have been on their node for a while.
+		out.Gone = p.Ready && out.Node == nil && v.Gone != nil && v.Gone(p.Node)
+		out.Ready = p.Ready && !out.Gone
 	case !v.Preferred:
 		out.Pins = p.Pins
 	}
@@ -120,6 +126,8 @@ type Pool struct {
 	// Current are the pods with a seat in the pool that are there, and Ready those of them that are ready. Pending have no node,
 	// and Waiting of these for longer than [patience].
 	Current, Ready, Pending, Waiting int64
+	// Gone are the pods that say that they are ready, on nodes that do not exist any more. Ready does not have them.
+	Gone int64
 	// Outside are the pods with a seat in the pool whose place does not have the labels.
 	Outside int64
 	// Removed says that the strategy does not have the pool any more. Its labels are not known.
@@ -134,6 +142,13 @@ type Domain struct {
 	Current, Target int64
 	// former is the target by the order that the domains had for the workload in a release before.
 	former int64
+}
+
+// noteGone counts a pod whose node does not exist any more.
+func (p *Pool) noteGone(pod Pod) {
+	if pod.Gone {
+		p.Gone++
+	}
 }
 
 // domain returns a domain of the pool, which is added if it is not there.
@@ -194,6 +209,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 			d.Former++
 			pool := &d.Pools[d.removed(pod.Pool)]
 			pool.Current++
+			pool.noteGone(pod)
 			if pod.Ready {
 				pool.Ready++
 			}
@@ -207,6 +223,7 @@ func (d *Division) AddPods(s *sequence.Strategy, pods []Pod) (seated int64) {
 			continue
 		}
 		pool.Current++
+		pool.noteGone(pod)
 		if s.Across() != nil && pod.Domain != "" {
 			pool.domain(pod.Domain).Current++
 		}
@@ -259,6 +276,7 @@ func (d *Division) Merge(other *Division) {
 		p.Target += o.Target
 		p.Current += o.Current
 		p.Ready += o.Ready
+		p.Gone += o.Gone
 		p.Pending += o.Pending
 		p.Waiting += o.Waiting
 		p.Outside += o.Outside
@@ -373,7 +391,10 @@ func (d *Division) Over() *Pool {
 	return nil
 }
 
-// Balanced reports whether each pool has the pods that it should have, in the pool, and each of them has a node.
+// Gone returns how many pods are on nodes that do not exist any more, and say that they are ready.
+func (d *Division) Gone() int64 { return d.sum(func(p *Pool) int64 { return p.Gone }) }
+
+// Balanced reports whether each pool has the pods that it should have, in the pool, and each of them has a node that exists.
 func (d *Division) Balanced() bool {
-	return d.Even() && d.Outside() == 0 && d.sum(func(p *Pool) int64 { return p.Pending }) == 0
+	return d.Even() && d.Outside() == 0 && d.Gone() == 0 && d.sum(func(p *Pool) int64 { return p.Pending }) == 0
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/domain"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 	"github.com/stowage-dev/stowage/test/testkit"
@@ -68,6 +69,45 @@ func TestAdd(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, d, cmpopts.IgnoreUnexported(Pool{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A pod that says that it is ready, on a node that does not exist any more, is there and not ready.
+func TestPodsOfGoneNodes(t *testing.T) {
+	s := parse(t, "p=a,weight=1:p=b,weight=1")
+	nodes := map[string]map[string]string{"a": {"p": "a"}, "unlabelled": nil}
+	var pods []observed.Pod
+	for _, node := range []string{"a", "gone", "gone", "unlabelled"} {
+		p := observed.Pod{Node: node, Active: true, Ready: true}
+		p.Pool = map[string]string{"a": "0"}[node]
+		pods = append(pods, p)
+	}
+	for i := range pods {
+		if pods[i].Pool == "" {
+			pods[i].Pool = "1"
+		}
+	}
+	starts := observed.Pod{Node: "gone", Active: true}
+	starts.Pool = "0"
+	pods = append(pods, starts) // its node may not be known yet
+	v := View{Layout: testkit.Layout(s, layout.Workload{}), Nodes: func(name string) map[string]string { return nodes[name] }}
+	for known, want := range map[bool][2]int64{true: {2, 2}, false: {0, 4}} {
+		if v.Gone = nil; known {
+			v.Gone = func(name string) bool { _, there := nodes[name]; return !there }
+		}
+		var d, all Division
+		d.AddPods(s, v.Pods(pods))
+		all.Merge(&d)
+		ready := all.sum(func(p *Pool) int64 { return p.Ready })
+		if all.Gone() != want[0] || ready != want[1] || all.sum(func(p *Pool) int64 { return p.Current }) != 5 {
+			t.Errorf("where nodes are known (%t), %d are gone, and %d ready: %+v", known, all.Gone(), ready, all.Pools)
+		}
+		addTargets(&d, s, 5)
+		d.Pools[0].Target, d.Pools[1].Target = 2, 3
+		found := d.Findings(&Workload{Pods: 5})
+		if d.Balanced() == known || (len(found) > 0 && found[0].Reason == finding.NodesGone) != known {
+			t.Errorf("where nodes are known (%t), it is balanced: %t, and the findings are %+v", known, d.Balanced(), found)
+		}
 	}
 }
 

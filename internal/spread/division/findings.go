@@ -79,6 +79,9 @@ func (f *findings) text(reason finding.Reason, text string) {
 
 // ends adds what has to end first.
 func (f *findings) ends() {
+	if n := f.Gone(); n > 0 {
+		f.add(finding.NodesGone, func(v *finding.Values) { v.Count, v.Of = n, f.sum(func(p *Pool) int64 { return p.Current }) })
+	}
 	f.text(finding.PodsPending, f.waiting())
 	for _, s := range f.Shortages {
 		others := "; other pools take the pods that wait for it"

@@ -211,6 +211,21 @@ func (p *Pods) ownersUnwatched(namespace string) []ledger.Owner {
 	return slices.Collect(maps.Values(p.unwatched[namespace]))
 }
 
+// OwnersOn returns the owners that have pods on some nodes.
+func (p *Pods) OwnersOn(nodes map[string]bool) (out []ledger.OwnerKey) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for key, o := range p.byOwner {
+		for _, pod := range o.pods {
+			if nodes[pod.Node] {
+				out = append(out, key)
+				break
+			}
+		}
+	}
+	return out
+}
+
 // Waiting returns the owners of pods for which the scheduler found no node.
 func (p *Pods) Waiting() []ledger.Owner {
 	p.mu.RLock()

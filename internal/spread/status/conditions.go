@@ -25,7 +25,7 @@ func inWords(shortages []spill.Shortage) string {
 // reasons are those of the condition Balanced, by the reason of the first finding.
 var reasons = map[finding.Reason]stowage.ConditionReason{
 	finding.PodsPending: stowage.ReasonPodsPending, finding.PoolExhausted: stowage.ReasonSpilled, finding.NotReached: stowage.ReasonNotReached, finding.PodsRefused: stowage.ConditionReason(finding.PodsRefused),
-	finding.Progressing: stowage.ReasonProgressing, finding.OutsidePool: stowage.ReasonOutsidePool, finding.OverTarget: stowage.ReasonOverTarget,
+	finding.NodesGone: stowage.ConditionReason(finding.NodesGone), finding.Progressing: stowage.ReasonProgressing, finding.OutsidePool: stowage.ReasonOutsidePool, finding.OverTarget: stowage.ReasonOverTarget,
 	finding.JobUneven:   stowage.ReasonOverTarget,
 	finding.PoolRemoved: stowage.ReasonWithoutSeat, finding.WithoutSeat: stowage.ReasonWithoutSeat,
 	finding.EvictionRefused: stowage.ConditionReason(finding.EvictionRefused), finding.NoRoomForRebalance: stowage.ConditionReason(finding.NoRoomForRebalance),

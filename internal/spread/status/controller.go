@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -85,7 +86,8 @@ type Run struct {
 	// it, or the room for its pods.
 	pods    map[ledger.OwnerKey]time.Time
 	objects map[world.Object]time.Time
-	all     time.Time // when every PodDistributor is looked at again; only Look uses it
+	gone    map[string]bool // nodes that were deleted since the last Look
+	all     time.Time       // when every PodDistributor is looked at again; only Look uses it
 
 	// dividedBy is the PodDistributor of each owner that has pods. It is known for a while after the owner or its last pod is gone.
 	// Only Look uses it.
@@ -149,6 +151,14 @@ func (c *Controller) Register(t *leader.Term) error {
 	}); err != nil {
 		return err
 	}
+	// Until the pods of a node that is gone are deleted, some 40 s later, they say that they are ready.
+	if err := t.Watch(c.Informers, &corev1.Node{}, toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		if node, ok := worldcache.Deleted(obj).(*corev1.Node); ok {
+			r.nodeGone(node.Name)
+		}
+	}}); err != nil {
+		return err
+	}
 	t.Go(func(ctx context.Context) {
 		// Without its pods, every workload would look as if none of them had a seat.
 		if toolscache.WaitForNamedCacheSyncWithContext(ctx, c.Seats.Pods().HasSynced) {
@@ -164,10 +174,38 @@ func (r *Run) note(object world.Object) {
 	r.objects[object] = r.Clock.Now()
 }
 
+// nodeGone notes that a node does not exist any more.
+func (r *Run) nodeGone(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone == nil {
+		r.gone = map[string]bool{}
+	}
+	r.gone[name] = true
+}
+
+// noteGone notes the owners of pods on nodes that were deleted. All pods are gone through, once for the nodes of a second.
+func (r *Run) noteGone(now time.Time) {
+	r.mu.Lock()
+	gone := r.gone
+	r.gone = nil
+	r.mu.Unlock()
+	if len(gone) == 0 {
+		return
+	}
+	on := r.Seats.Pods().OwnersOn(gone)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range on {
+		r.pods[key] = now
+	}
+}
+
 // Look looks at the PodDistributors whose pods, room or siblings have changed, until some time after that. Once in a resync it
 // looks at all.
 func (r *Run) Look(ctx context.Context) {
 	now := r.Clock.Now()
+	r.noteGone(now)
 	settled := now.Add(-r.Timing.Quiet - 2*r.Timing.Every)
 	r.mu.Lock()
 	all := !now.Before(r.all)

@@ -114,6 +114,38 @@ func TestStatusesOfAnotherNamespace(t *testing.T) {
 	}
 }
 
+// When a node is deleted, the PodDistributors are looked at whose pods are bound to it, and no others: these pods are not ready any more.
+func TestLookWhenNodeIsGone(t *testing.T) {
+	r, clock, pods := cluster(t, map[string]int{"ns": 5})
+	for n, node := range map[int]string{1: "lost", 2: "kept", 3: "lost"} {
+		pods[n].(*corev1.Pod).Spec.NodeName = node
+	}
+	if err := r.Seats.Pods().Replace(pods, "2"); err != nil {
+		t.Fatal(err)
+	}
+	looked := func() (got []string) {
+		r.Look(t.Context())
+		for r.Queue.Len() > 0 {
+			item, _ := r.Queue.Get()
+			r.Queue.Done(item)
+			r.Queue.Forget(item)
+			got = append(got, item.Name)
+		}
+		slices.Sort(got)
+		return got
+	}
+	looked()
+	clock.Step(10 * time.Second)
+	if got := looked(); len(got) > 0 {
+		t.Fatalf("%q are looked at though nothing changed", got)
+	}
+	r.nodeGone("lost")
+	r.nodeGone("empty")
+	if got := looked(); !slices.Equal(got, []string{"web1", "web3"}) {
+		t.Errorf("%q are looked at, want those with pods on the node", got)
+	}
+}
+
 // A change of one workload has its PodDistributor looked at, and not those of the other workloads of the namespace.
 func TestLookByWhatChanged(t *testing.T) {
 	const workloads = 200

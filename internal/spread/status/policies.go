@@ -74,6 +74,10 @@ func (c *Policies) Register(t *leader.Term) error {
 		uncounted: map[ledger.OwnerKey]bool{}, logs: fair.NewLimiter[string](1, 20)}
 	t.AtEnd(c.Seats.Changes.Add(func(seats.Change) { r.changed() }))
 	t.AtEnd(func() { c.Metrics.set(nil) })
+	// The pods of a node that is gone are not ready, before they are deleted.
+	if err := t.Watch(c.Informers, &corev1.Node{}, toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { r.changed() }}); err != nil {
+		return err
+	}
 	t.Go(func(ctx context.Context) {
 		if !toolscache.WaitForNamedCacheSyncWithContext(ctx, c.Seats.Pods().HasSynced) {
 			return

@@ -203,9 +203,10 @@ type said struct {
 // divide returns how the pods of some owners are divided.
 func (c *Controller) divide(ctx context.Context, owners []owner) (d divisions.Division, say said, err error) {
 	nodes := func(name string) map[string]string { return c.World.NodeLabels(ctx, name) }
+	gone := func(name string) bool { return c.World.NodeGone(ctx, name) }
 	for _, o := range owners {
 		p, owner, pods := o.policy, seats.OwnerOf(o.Workload), c.Seats.Pods().Observe(o.Workload)
-		view := divisions.View{Layout: p.Layout, Preferred: p.Preferred, Nodes: nodes, Now: c.Time.Now()}
+		view := divisions.View{Layout: p.Layout, Preferred: p.Preferred, Nodes: nodes, Gone: gone, Now: c.Time.Now()}
 		seated := d.AddPods(p.Whole(), view.Pods(pods.Pods))
 		replicas, current := o.Replicas, o.Current
 		if replicas < 0 {

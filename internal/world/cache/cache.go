@@ -199,6 +199,11 @@ func (c *Cache) NodeLabels(ctx context.Context, name string) map[string]string {
 	return node.Labels
 }
 
+// NodeGone reports whether the informer of nodes has no node of a name. It is false where that is not known.
+func (c *Cache) NodeGone(ctx context.Context, name string) bool {
+	return apierrors.IsNotFound(c.cached.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{}))
+}
+
 // NodesWith returns the nodes of a set as the informer of nodes has them.
 func (c *Cache) NodesWith(ctx context.Context, of nodeset.Set) []corev1.Node {
 	var list corev1.NodeList
