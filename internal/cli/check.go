@@ -31,16 +31,18 @@ func newCheckCommand(s Streams) *cobra.Command {
 that a ReplicaSet creates. Nothing is created. An answer proves the whole way: the
 registration of the webhook, its certificate, its Service, the network and a replica.
 Without an answer, the command says what is wrong, as far as the user may see it.
-If a policy names a kind that Stowage may not read, it prints the ClusterRole to add.
 
-With an answer, the API server is also asked for pods of the namespace's workloads, the
-first 20 by name, with and without what Stowage adds to them. If it refuses only those
-with it, the command says so.
+With an answer, it also compares the kinds (CustomResourceDefinitions) of the cluster
+with its own, because an API server drops fields that its kinds lack without a word. If
+a policy names a kind that Stowage may not read, it prints the ClusterRole to add. And
+the API server is asked for pods of the namespace's workloads, the first 20 by name, with
+and without what Stowage adds to them. If it refuses only those with it, the command
+says so.
 
 The user must be allowed to create pods in the namespace.
 
-The exit status is 0 if the webhook answered, may read what it needs, and adds nothing
-that is refused. Otherwise it is 3.`,
+The exit status is 0 if the webhook answered, may read what it needs and adds nothing
+that is refused, and if no kind is missing or older. Otherwise it is 3.`,
 		Example: `  # Does the webhook answer for the current namespace?
   kubectl stowage check
 
@@ -92,7 +94,7 @@ func runCheck(ctx context.Context, s Streams, i *inspect.Inspector, namespace, o
 		if answer.OK && answer.LeftAlone == "" {
 			printWarnings(s.Err, askRefused(ctx, i, namespace, answer))
 		}
-		return cmp.Or(answer.Print(s.Out, output), verdict(answer.OK && len(answer.Lacks)+len(answer.Refused) == 0))
+		return cmp.Or(answer.Print(s.Out, output), verdict(answer.Sound()))
 	}
 }
 

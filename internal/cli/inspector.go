@@ -43,7 +43,8 @@ type connection struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
 	heard     rest.WarningHandler // of the API server's warnings; nil drops them
-	cluster   string              // that a client was made for, by its context and its server
+	context   string              // that a client was made for, or empty
+	cluster   string              // the same with its server
 }
 
 func newConnection() connection {
@@ -107,7 +108,7 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 		return nil, "", err
 	}
 	return &inspect.Inspector{
-		Client: c, Heard: heard.take, Discovery: discover, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
+		Client: c, Heard: heard.take, Discovery: discover, Context: o.context, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
 		Registration: server.Registration, Deployment: server.Deployment, Controllers: server.ControllersDeployment, Lease: server.LeaderLease, CertDir: settings.CertDir, ConfigMap: server.ConfigMapName, InvalidConfig: invalid,
 		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
 		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
@@ -129,7 +130,8 @@ func (o *connection) client() (client.Client, discovery.DiscoveryInterface, stri
 	if err != nil {
 		return nil, nil, "", o.unusable(err)
 	}
-	o.cluster = strings.TrimPrefix(cmp.Or(o.overrides.CurrentContext, raw.CurrentContext)+", "+withoutPassword(cfg.Host), ", ")
+	o.context = cmp.Or(o.overrides.CurrentContext, raw.CurrentContext)
+	o.cluster = strings.TrimPrefix(o.context+", "+withoutPassword(cfg.Host), ", ")
 	cfg.QPS = -1 // priority and fairness protects the server
 	cfg.UserAgent = "kubectl-stowage/" + version.String()
 	cfg.WarningHandler = rest.NoWarnings{}

@@ -48,8 +48,8 @@ deployment/web or pd/web.
 
 On a terminal, the report has colors, unless the variable NO_COLOR is set.
 
-The exit status is 0 if everything is as it should be, and 3 if not. It is 1 if that
-could not be found out, and 2 if the command was called in a wrong way.`,
+The exit status is 0 if everything is as it should be, and 3 if not, or if Stowage is
+not installed in the cluster of the context. It is 1 if that could not be found out, and 2 if the command was called in a wrong way.`,
 		Example: `  # The workloads of the current namespace
   kubectl stowage status
 
@@ -186,7 +186,7 @@ func (l *statusLoop) look(ctx, bounded context.Context) (*inspect.Report, error)
 		fmt.Fprintf(l.Err, "Warning: %s; looking again\n", report.Plain(err.Error()))
 		return nil, nil
 	}
-	if len(l.names) > 0 {
+	if len(l.names) > 0 && !r.NotInstalled() {
 		if unknown := r.Only(l.names); len(unknown) > 0 {
 			return nil, config.NewUsageError(fmt.Errorf("there is no %s with a policy or a problem in namespace %s%s", strings.Join(unknown, ", "), l.namespace, didYouMean(likeKinds(unknown)...)))
 		}

@@ -65,7 +65,7 @@ func (g *group) causes(r *Report) (waits bool) {
 	if g.failure != "" {
 		of.Adds = slices.Concat(g.policy.Adds(), g.vm)
 	}
-	of.Values.Rollout, of.Values.NoNodes, of.Values.Cordoned = g.Rollout, g.noNodes, g.cordoned
+	of.Values.Rollout, of.Values.NoNodes, of.Values.Cordoned, of.Values.NoMoves = g.Rollout, g.noNodes, g.cordoned, g.noMoves
 	if g.state != nil {
 		of.Hindrances, of.Seen = g.state.Status.Hindrances, r.lastSeen(&g.state.Status)
 	}

@@ -48,12 +48,33 @@ type Answer struct {
 	Causes []Problem `json:"causes,omitempty"`
 	// Refused are the workloads whose pods the API server refuses because of what Stowage adds to them.
 	Refused []Problem `json:"refused,omitempty"`
+	// Notes are what else is to be known.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Sound reports whether the webhook answered with all the rights and kinds that it needs, and adds nothing that is refused.
+func (a *Answer) Sound() bool {
+	return a.OK && len(a.Lacks)+len(a.Refused) == 0 && !slices.ContainsFunc(a.Causes, ofKinds)
+}
+
+// ofKinds reports whether a problem is that kinds of Stowage are missing or lack fields.
+func ofKinds(p Problem) bool {
+	return p.Reason == finding.KindsMissing || p.Reason == finding.KindsOlder
 }
 
 // Check has the API server admit a pod of a namespace in a dry run, as it would admit one that a ReplicaSet creates. The answer
 // proves the whole way: the registration, the certificate, the Service, the network and a replica. It needs
 // [Inspector.Heard].
 func (i *Inspector) Check(ctx context.Context, namespace string) (*Answer, error) {
+	a, err := i.check(ctx, namespace)
+	if err == nil && a.OK {
+		err = i.kindProblems(ctx, a)
+	}
+	return a, err
+}
+
+// check is [Inspector.Check] without a look at the kinds.
+func (i *Inspector) check(ctx context.Context, namespace string) (*Answer, error) {
 	nonce := rand.SafeEncodeString(string(uuid.NewUUID()))
 	pod := probe(namespace, nonce)
 	i.Heard()
@@ -125,11 +146,15 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 	if err != nil {
 		return err
 	}
-	if registration == nil && !s.hiddenRegistration {
-		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
-	}
 	if err := i.health(ctx, registration, r); err != nil {
 		return err
+	}
+	if err := i.readKinds(); err != nil {
+		return err
+	}
+	i.installed(registration == nil && !s.hiddenRegistration, s.hiddenRegistration, r)
+	if registration == nil && !s.hiddenRegistration && !slices.ContainsFunc(r.Problems, toldAbsent) {
+		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}
 	if registration != nil {
 		i.reachProblems(ctx, registration, r)
@@ -165,6 +190,21 @@ func (i *Inspector) allLacks(ctx context.Context, namespace string, a *Answer) e
 	return i.kindsToGrant(ctx, namespace, kinds, a)
 }
 
+// kindProblems adds the kinds that the API server lacks, or that lack fields.
+func (i *Inspector) kindProblems(ctx context.Context, a *Answer) error {
+	h, r := &Health{}, &Report{}
+	if _, err := i.replicas(ctx, h, r); err != nil {
+		return err
+	}
+	r.Problems, r.Stowage = nil, h
+	if err := cmp.Or(i.readKinds(), i.olderProblems(r)); err != nil {
+		return err
+	}
+	i.installed(false, false, r)
+	a.Causes, a.Notes = append(a.Causes, r.Problems...), r.Warnings
+	return nil
+}
+
 // leaderLacks adds what the leader may not do and has to. It is another process than the one that answered where that answers for itself alone.
 func (i *Inspector) leaderLacks(ctx context.Context, a *Answer) {
 	h, r := &Health{}, &Report{}
@@ -189,7 +229,7 @@ func (i *Inspector) asks(ctx context.Context, registration *admissionregistratio
 	if registration == nil || namespace == "" {
 		return
 	}
-	a, err := i.Check(ctx, namespace)
+	a, err := i.check(ctx, namespace)
 	switch {
 	case apierrors.IsForbidden(err) && slices.ContainsFunc(registration.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.ClientConfig.Service != nil }):
 		i.reachProblems(ctx, registration, r)
@@ -269,11 +309,17 @@ func (a *Answer) text() string {
 			l.add("It answers whoever reaches its port. To have it answer only the API server: docs/how-to/authenticate.md.")
 		}
 		for _, p := range a.Causes {
-			l.WriteString(p.text())
+			if ofKinds(p) {
+				l.problem(&p)
+			} else {
+				l.WriteString(p.text())
+			}
 		}
 		for _, p := range a.Refused {
-			l.add("%s: %s", p.where(), p.Problem)
-			l.add("  → %s", p.Action)
+			l.problem(&p)
+		}
+		for _, note := range a.Notes {
+			l.add("Note: %s", note)
 		}
 		if a.LeftAlone != "" {
 			l.add("It changes no pod of this namespace: %s.", a.LeftAlone)
@@ -282,8 +328,13 @@ func (a *Answer) text() string {
 	}
 	l.add("Stowage did not answer, and the pod would be created as it was written, or be refused.")
 	for _, p := range a.Causes {
-		l.add("%s: %s", p.where(), p.Problem)
-		l.add("  → %s", p.Action)
+		l.problem(&p)
 	}
 	return l.String()
+}
+
+// problem adds a problem of an object other than the replica that answered.
+func (l *lines) problem(p *Problem) {
+	l.add("%s: %s", p.where(), p.Problem)
+	l.add("  → %s", p.Action)
 }

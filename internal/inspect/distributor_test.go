@@ -395,6 +395,14 @@ func TestDistributorStatusIsTheView(t *testing.T) {
 		},
 		"a Deployment without a ReplicaSet": func(d *divided, _, _ string) { d.root.(*appsv1.Deployment).Spec.Replicas = new(int32(0)) },
 		"no Deployment":                     func(d *divided, _, _ string) { d.root = nil },
+		"a node is gone": func(d *divided, first, _ string) {
+			d.revision(first, 1, 2, 2, 0, nil)
+			for _, o := range d.objects {
+				if p, is := o.(*corev1.Pod); is && p.Spec.NodeName == "node-b" {
+					p.Spec.NodeName = nodeGone
+				}
+			}
+		},
 		"an older PodDistributor":           func(d *divided, first, _ string) { d.revision(first, 1, 2, 2, 0, nil); older(d, "Deployment", "web") },
 		"an older one of the only revision": func(d *divided, first, _ string) { d.revision(first, 1, 2, 0, 0, nil); older(d, "ReplicaSet", first) },
 		"an older one of what made it": func(d *divided, first, _ string) {

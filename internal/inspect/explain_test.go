@@ -209,7 +209,7 @@ func TestExplainTexts(t *testing.T) {
 		"vm: an unreadable record": of1(pod("x", "", 0, vm(`{`))),
 		"vm: no free one":          of1(pod("x", "", 0, both(vm(`{"containers":{"c":{}}}`), waits))),
 	} {
-		i := newInspector(t, tc.objects...)
+		i := newInspectorOf(t, tc.objects...)
 		if tc.edit != nil {
 			tc.edit(i)
 		}
@@ -221,7 +221,7 @@ func TestExplainTexts(t *testing.T) {
 		texts[name] = e.text()
 	}
 	golden(t, "explain.golden", texts)
-	if _, err := newInspector(t).Explain(t.Context(), "ns", "none"); err == nil {
+	if _, err := newInspectorOf(t).Explain(t.Context(), "ns", "none"); err == nil {
 		t.Error("a pod that does not exist is explained")
 	}
 }

@@ -83,6 +83,7 @@ type group struct {
 	// undivided says why its pods can run in no pool. Waiting are those of them that have no node.
 	undivided string
 	waiting   int64
+	noMoves   bool // because of a problem of Stowage itself
 	// leftOut says that the webhook's registration leaves its pods out.
 	leftOut bool
 	policy  *policy.Policy

@@ -73,6 +73,9 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 	return nil
 }
 
+// hiddenReplicas is what is left out for a user who may not read the Deployments of Stowage.
+const hiddenReplicas = "the replicas of Stowage"
+
 // replicas fills in how many replicas there are and are ready. It reports whether a Deployment of Stowage is there.
 func (i *Inspector) replicas(ctx context.Context, h *Health, r *Report) (deployed bool, _ error) {
 	for _, part := range []struct {
@@ -88,7 +91,7 @@ func (i *Inspector) replicas(ctx context.Context, h *Health, r *Report) (deploye
 		case apierrors.IsNotFound(err):
 			continue
 		case apierrors.IsForbidden(err):
-			r.hide("the replicas of Stowage")
+			r.hide(hiddenReplicas)
 			continue
 		case err != nil:
 			return deployed, fmt.Errorf("the Deployment %s: %w", part.deployment, err)

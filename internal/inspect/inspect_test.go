@@ -58,9 +58,31 @@ var authority = sync.OnceValue(func() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 })
 
+// nodeGone is a node that no test has.
+const nodeGone = "node-gone"
+
 const halves = "p=a,weight=1:p=b,weight=1"
 
+// newInspector is for a cluster in which the nodes of pods that run are there, without labels.
 func newInspector(t *testing.T, objects ...client.Object) *Inspector {
+	t.Helper()
+	there := map[string]bool{nodeGone: true}
+	for _, o := range objects {
+		if _, is := o.(*corev1.Node); is {
+			there[o.GetName()] = true
+		}
+	}
+	for _, o := range objects {
+		if pod, is := o.(*corev1.Pod); is && pod.DeletionTimestamp == nil && pod.Spec.NodeName != "" && !there[pod.Spec.NodeName] {
+			there[pod.Spec.NodeName] = true
+			objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pod.Spec.NodeName}})
+		}
+	}
+	return newInspectorOf(t, objects...)
+}
+
+// newInspectorOf is for a cluster with these objects, and no other nodes.
+func newInspectorOf(t *testing.T, objects ...client.Object) *Inspector {
 	t.Helper()
 	s, err := api.NewScheme()
 	if err != nil {

@@ -7,7 +7,9 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -53,8 +56,15 @@ type Inspector struct {
 	Heard func() []string
 	// Discovery is asked for what the API server lacks; nil where nothing is to be said of that.
 	Discovery discovery.DiscoveryInterface
+	// Context is the name of the kubeconfig's context that is looked at, and empty where there is none.
+	Context string
 
 	read atomic.Int64
+	// kinds are those that the API server had at the beginning of the last status.
+	kinds served
+	// olderKinds are the kinds that lacked fields at olderAt.
+	olderKinds []finding.Finding
+	olderAt    time.Time
 }
 
 // Read returns how many objects were read so far.
@@ -78,10 +88,20 @@ func each[T client.Object](ctx context.Context, i *Inspector, list client.Object
 		use(obj.(T))
 		return nil
 	})
-	if absent(err) {
+	if absent(err) || apierrors.IsForbidden(err) && i.unserved(list) {
 		return nil
 	}
 	return err
+}
+
+// unserved reports whether the API server is known not to have a kind of Stowage. It refuses to list such a kind to a user whose roles do not have it.
+func (i *Inspector) unserved(list client.ObjectList) bool {
+	if len(i.kinds.missing) == 0 {
+		return false
+	}
+	gvk, err := i.Client.GroupVersionKindFor(list)
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	return err == nil && i.kinds.lacks(gvk)
 }
 
 // live returns the world as the API server has it at each question.

@@ -61,6 +61,8 @@ type snapshot struct {
 	// is set.
 	registration       *selection.Registration
 	hiddenRegistration bool
+	// noMoves says that Stowage moves no pods, because of a problem of its own.
+	noMoves bool
 
 	// pods are the pods that have not ended, of all namespaces or, where those may not be listed, of
 	// the report's: then podsOfNamespace is set.

@@ -232,6 +232,9 @@ var ErrNoNamespace = errors.New("there is no such namespace")
 // all templates and nodes.
 func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, error) {
 	r := &Report{Workloads: []Workload{}, Templates: []Template{}, Problems: []Problem{}, at: i.Clock.Now(), namespace: namespace}
+	if err := i.readKinds(); err != nil {
+		return nil, err
+	}
 	s, err := i.snapshot(ctx, namespace, r)
 	if err != nil {
 		return nil, err
@@ -247,6 +250,11 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	if err := i.health(ctx, registration, r); err != nil {
 		return nil, err
 	}
+	i.installed(registration == nil && !s.hiddenRegistration, s.hiddenRegistration, r)
+	if err := i.olderProblems(r); err != nil {
+		return nil, err
+	}
+	s.noMoves = slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.stopsMoves() })
 	own := len(r.Problems)
 	if err := i.gate(ctx, s, registration, r); err != nil {
 		return nil, err
@@ -278,7 +286,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	} else {
 		i.answerProblem(s, registration, r)
 	}
-	if policies := len(r.Workloads) + len(r.Templates) + len(r.Policies) + len(s.objects.PodDistributors); policies > 0 && registration == nil && !s.hiddenRegistration {
+	if policies := len(r.Workloads) + len(r.Templates) + len(r.Policies) + len(s.objects.PodDistributors); policies > 0 && registration == nil && !s.hiddenRegistration && !slices.ContainsFunc(r.Problems, toldAbsent) {
 		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}
 	r.sortProblems(own)
@@ -289,16 +297,31 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	return r, nil
 }
 
-// afterAnswers has nobody roll out while the webhook does not answer: the new pods would get no seat.
+// afterAnswers has nobody roll out while the webhook does not answer, because the new pods would get no seat. Nor has it anybody wait for evictions while
+// Stowage makes none.
 func (r *Report) afterAnswers() {
-	if !slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Reason == finding.NoAnswer || p.Reason == finding.NotRegistered }) {
+	noWebhook := slices.ContainsFunc(r.Problems, func(p Problem) bool {
+		return p.Reason == finding.NoAnswer || p.Reason == finding.NotRegistered || p.Reason == finding.NotInstalled
+	})
+	noMoves := slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.stopsMoves() })
+	if !noWebhook && !noMoves {
 		return
 	}
 	for n := range r.Problems {
 		p := &r.Problems[n]
-		p.of.NoWebhook = true
+		p.of.NoWebhook, p.of.NoMoves = noWebhook, noMoves
 		p.Action = p.of.Remedy()
 	}
+}
+
+// NotInstalled reports whether nothing of Stowage is in the cluster.
+func (r *Report) NotInstalled() bool {
+	return slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Reason == finding.NotInstalled })
+}
+
+// toldAbsent reports whether a problem is that the webhook's registration does not exist.
+func toldAbsent(p Problem) bool {
+	return p.Reason == finding.NotRegistered || p.Reason == finding.NotInstalled
 }
 
 // missingAPIs warns of what the API server lacks, where there are templates.
@@ -339,6 +362,7 @@ func (i *Inspector) registration(ctx context.Context, s *snapshot, r *Report) (*
 	switch {
 	case apierrors.IsForbidden(err):
 		s.hiddenRegistration = true
+		r.hide("the registration of the webhook")
 		return nil, nil
 	case apierrors.IsNotFound(err):
 		return nil, nil

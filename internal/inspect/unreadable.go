@@ -54,7 +54,7 @@ func kindLacks(ctx context.Context, reader world.Snapshot, namespace string, of 
 // kindsToGrant adds the kinds that Stowage may not read, with the ClusterRole to add. Heard are the resources that the replica that answered lacks.
 func (i *Inspector) kindsToGrant(ctx context.Context, namespace string, heard []string, a *Answer) error {
 	lacks, err := kindLacks(ctx, i.live(), namespace, nil)
-	if readable(err) != nil {
+	if readable(err) != nil && !absent(err) {
 		return err
 	}
 	for _, resource := range heard {

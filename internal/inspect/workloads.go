@@ -58,6 +58,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	if err := all.readRefusals(ctx); err != nil {
 		return err
 	}
+	r.Workloads = append(r.Workloads, all.leftPins(r)...)
 	for _, uid := range all.order {
 		g := all.byUID[uid]
 		all.noteClosed(ctx, g)
@@ -96,6 +97,8 @@ type groups struct {
 	scope  *scope.Scope
 	byUID  map[types.UID]*group
 	order  []types.UID
+	// undivided are the owners of pods that no source divides.
+	undivided []*podOwner
 }
 
 // add adds a workload.
@@ -108,6 +111,9 @@ func (all *groups) add(uid types.UID, g *group) *group {
 // addOwner adds an owner of pods to its workload, if a policy selects it.
 func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 	p, err := all.finder.FindSelected(ctx, policy.Pod{Namespace: m.Namespace, Owner: m.Ref, Annotations: all.s.created[m.UID].Annotations})
+	if err == nil && p == nil {
+		all.undivided = append(all.undivided, m)
+	}
 	if err != nil || p == nil || all.scope.Excludes(m.Namespace) {
 		return err
 	}
@@ -116,7 +122,7 @@ func (all *groups) addOwner(ctx context.Context, m *podOwner) error {
 	m.policy = p
 	g := all.byUID[m.root.UID]
 	if g == nil {
-		g = all.add(m.root.UID, &group{Workload: Workload{Namespace: m.Namespace, Kind: m.root.Kind, Name: m.root.Name}, adopted: map[string]int64{}})
+		g = all.add(m.root.UID, &group{Workload: Workload{Namespace: m.Namespace, Kind: m.root.Kind, Name: m.root.Name}, adopted: map[string]int64{}, noMoves: all.s.noMoves})
 	}
 	g.about = append(g.about, m.names...)
 	if g.policy != nil && !m.busy() {
@@ -225,7 +231,11 @@ func (m *podOwner) observed() observed.Owner {
 
 // viewOf is what pods of a policy are looked at with.
 func (i *Inspector) viewOf(p *policy.Policy, nodes nodeLabels) division.View {
-	return division.View{Layout: p.Layout, Preferred: p.Preferred, Nodes: func(name string) map[string]string { return nodes[name] }, Now: i.Clock.Now()}
+	v := division.View{Layout: p.Layout, Preferred: p.Preferred, Nodes: func(name string) map[string]string { return nodes[name] }, Now: i.Clock.Now()}
+	if nodes != nil {
+		v.Gone = func(name string) bool { _, there := nodes[name]; return !there }
+	}
+	return v
 }
 
 // poolsOf is what each pool of a division has and should have.

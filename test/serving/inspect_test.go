@@ -269,7 +269,7 @@ func TestInspectPermissions(t *testing.T) {
 	viewer := []string{"-n", n.Namespace, "--as", "viewer-" + n.Namespace}
 	eventually(t, "a viewer of the namespace sees its workloads", func() (bool, error) {
 		out, errs, exit := suite.CLI(t, cluster, append([]string{"status"}, viewer...)...)
-		return exit == 0 && strings.Contains(out, "Deployment/web") && strings.Contains(errs, "Warning: what you may not read is left out: "), nil
+		return exit == 0 && strings.Contains(out, "Deployment/web") && strings.Contains(errs, "Warning: what you may not read is left out: ") && strings.Contains(errs, "the registration of the webhook"), nil
 	})
 	out, errs, exit := suite.CLI(t, cluster, append([]string{"explain", "pod/" + pods[0].Name}, viewer...)...)
 	if exit != 0 || !strings.Contains(out, "The seat was claimed in the ledger") {
@@ -298,9 +298,24 @@ func TestInspectEmptyCluster(t *testing.T) {
 	must(t, err)
 	t.Cleanup(empty.Stop)
 	out, errs, exit := suite.CLI(t, empty, "status", "-A")
-	if want := "There is no workload with a strategy, no FlexDaemonsetTemplate and no peer-pod VM.\n"; exit != 0 || out != want || errs != "" {
+	if exit != 3 || !strings.Contains(out, "Stowage is not installed in context stowage-local: neither this nor any of its kinds (CustomResourceDefinitions) exists, and no Deployment stowage in namespace stowage-system") || errs != "" {
 		t.Errorf("exit status %d: %q %q", exit, out, errs)
 	}
+	if out, errs, exit := suite.CLI(t, empty, "status", "deployment/web"); exit != 3 || !strings.Contains(out, "Stowage is not installed in context") {
+		t.Errorf("of a name: exit status %d: %q %q", exit, out, errs)
+	}
+	if out, errs, exit := suite.CLI(t, empty, "check"); exit != 3 || !strings.Contains(out, "Stowage is not installed in context") {
+		t.Errorf("check: exit status %d: %q %q", exit, out, errs)
+	}
+	must(t, empty.Client.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "viewer"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "viewer"}},
+	}))
+	eventually(t, "a viewer is told what is missing, and what is not known", func() (bool, error) {
+		out, errs, exit := suite.CLI(t, empty, "status", "-n", "default", "--as", "viewer")
+		return exit == 3 && !strings.Contains(out, "not installed") && strings.Contains(out, "whether the webhook is registered there, you may not read") && strings.Contains(errs, "the registration of the webhook"), nil
+	})
 	out, errs, exit = suite.CLI(t, empty, "impact", "-f", filepath.Join(repo, "config", "samples"))
 	if exit != 3 || !strings.Contains(out, "Deployment default/") || !strings.Contains(errs, "Stowage is not installed here") {
 		t.Errorf("impact before the installation: exit status %d: %s%s", exit, out, errs)

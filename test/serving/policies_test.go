@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,10 +62,16 @@ func TestPoliciesOfAnOlderCluster(t *testing.T) {
 	served(0)
 	must(t, n.Create(t.Context(), n.Deployment("annotated", 10, annotated(eightyOf))))
 	n.Spreads(t, "annotated", 10, strategyOf(t, eightyOf))
-	eventually(t, "status finds nothing wrong", func() (bool, error) {
-		_, _, exit := suite.CLI(t, cluster, "status", "-n", n.Namespace)
-		return exit == 0, nil
-	})
+	said := func(what, command string, exit int, parts ...string) {
+		t.Helper()
+		eventually(t, what, func() (bool, error) {
+			out, _, is := suite.CLI(t, cluster, command, "-n", n.Namespace)
+			return is == exit && !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(out, part) }), nil
+		})
+	}
+	const missing = "is one of the kinds of Stowage that do not exist (clusterspreadpolicies.stowage.dev, spreadpolicies.stowage.dev)"
+	said("status finds nothing wrong but the kinds", "status", 3, missing, "1 problem")
+	said("check says so, too", "check", 3, "Stowage answered", missing)
 
 	// The kinds of a version without the field rebalance: the API server removes it, and the status says which fields are left.
 	older := &unstructured.Unstructured{}
@@ -89,8 +96,13 @@ func TestPoliciesOfAnOlderCluster(t *testing.T) {
 		return slices.Contains(p.Status.ObservedFields, "mode") && !slices.Contains(p.Status.ObservedFields, "rebalance"), err
 	})
 
+	const changed = "CustomResourceDefinition/spreadpolicies.stowage.dev"
+	said("status says which kind is older, and what it lacks", "status", 3, changed+": is older than this command, and lacks spec.rebalance: the API server drops it")
+	said("check says so, too", "check", 3, "Stowage answered", changed+": is older than this command, and lacks spec.rebalance", "kubectl apply --server-side -k config/crd")
+
 	// Whoever writes it again with the kinds of this version finds it there.
 	apply()
+	said("check finds the kinds of this version", "check", 0, "Stowage answered")
 	priority := 0 // a watch of before the kinds were applied may show one more edit without the field
 	eventuallyWithin(t, 2*suite.WaitTimeout, "the status shows that the field is there", func() (bool, error) {
 		priority++

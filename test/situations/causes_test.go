@@ -146,6 +146,16 @@ func TestHindrances(t *testing.T) {
 			n.Swap(t, "web")
 		}, want: []string{"pool spot has 4 pods and should have 1: no node of pool od has had room for another pod since ", "→ add nodes to that pool, or make room there"},
 			condition: "NoRoomForRebalance", event: "NoRoomForRebalance"},
+		"a node that is deleted": {make: func(t *testing.T, n *tenant) {
+			n.PoolNode(t, "od", "1", 20)
+			node := n.PoolNode(t, "spot", "1", 20)
+			must(t, n.Create(t.Context(), n.Shortage(t, "web", 5, func(s *versprei.PodDistributorSpec) {
+				s.Distribution[0].Spill, s.Distribution[1].Spill = nil, nil
+			})))
+			n.InPools(t, "web", "od=1 spot=4")
+			n.Ready(t, "web", 5)
+			must(t, n.Delete(t.Context(), node))
+		}, want: []string{"4 of 5 pods are on nodes that do not exist any more, and do not count as ready"}, condition: "NodesGone"},
 		"pods that another policy pins": {make: func(t *testing.T, n *tenant) { // d9
 			n.pins(t, fmt.Sprintf(`{%q: %q}`, "shortage-test", n.Namespace+".spot"))
 			n.PoolNode(t, "od", "1", 20)

@@ -95,6 +95,12 @@ func TestSituations(t *testing.T) {
 			distribute(t, n, "lost", "Deployment", "wbe")
 			deploy(t, n, 2, nil)
 		}, args: []string{"pd/lost"}, want: []string{"PodDistributor/lost: its target"}},
+		"the PodDistributor of pods that run is removed": {make: func(t *testing.T, n *tenant) {
+			d := distribute(t, n, "web", "Deployment", "web")
+			must(t, n.Create(t.Context(), n.Deployment("web", 5, nil)))
+			n.Ready(t, "web", 5)
+			must(t, n.Delete(t.Context(), d))
+		}, want: []string{fine, "no strategy divides these pods any more, and 5 of them still select the nodes of their pool (", "rollout restart deployment/web"}},
 		"a quota refuses pods": {make: func(t *testing.T, n *tenant) {
 			limitTo(t, n, "few", "pods=2")
 			deploy(t, n, 5, nil)
