@@ -273,10 +273,10 @@ var ofWorkloads = map[Reason]row{
 	PinsLeft: {
 		severity: Note, means: "Pods run where a strategy put them that is gone or does not count any more, and still select the nodes of their pool.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("no strategy divides these pods any more, and %d of them still select the nodes of their pool (%s)", f.Count, f.Pool)
+			return fmt.Sprintf("no strategy divides these pods any more, and %d of them still select the nodes of their pools: %s", f.Count, f.Pool)
 		},
 		remedy:  func(f *Finding) string { return "to have pods run anywhere again, " + f.rollOut() },
-		example: of(Values{Count: 12, Pool: "on-demand 4, spot 8"}),
+		example: of(Values{Count: 12, Pool: "4 in pool on-demand, 8 in pool spot"}),
 	},
 	NoRoomInPool: {
 		means:    "Pods wait for a node of their pool, and none has room.",

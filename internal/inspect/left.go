@@ -98,7 +98,7 @@ func (all *groups) leftWorkload(l *left) Workload {
 	var pools []string
 	for _, name := range slices.Sorted(maps.Keys(l.pools)) {
 		f.Count += int64(l.pools[name])
-		pools = append(pools, fmt.Sprintf("%s %d", name, l.pools[name]))
+		pools = append(pools, fmt.Sprintf("%d in pool %s", l.pools[name], name))
 	}
 	w.Note = "its pods wait for nodes of a pool, and no strategy divides them any more"
 	if f.Count > 0 {

@@ -34,11 +34,11 @@ func TestPinsLeft(t *testing.T) {
 	}{
 		"they run": {
 			objects: []client.Object{web(3, bare), pod("x", "first", 1, nil), pod("y", "first", 2, nil), pod("z", "second", 1, nil)},
-			note:    "no strategy divides these pods any more, and 3 of them still select the nodes of their pool (first 2, second 1); to have pods run anywhere again, roll out",
+			note:    "no strategy divides these pods any more, and 3 of them still select the nodes of their pools: 2 in pool first, 1 in pool second; to have pods run anywhere again, roll out",
 		},
 		"one waits": {
 			objects: []client.Object{web(2, bare), pod("x", "first", 1, nil), pod("y", "second", 1, waiting)},
-			note:    "and 1 of them still select the nodes of their pool (first 1)", problem: finding.SourceGone,
+			note:    "and 1 of them still select the nodes of their pools: 1 in pool first", problem: finding.SourceGone,
 		},
 		"all wait": {
 			objects: []client.Object{web(1, bare), pod("y", "second", 1, waiting)}, note: "its pods wait for nodes of a pool, and no strategy divides them any more", problem: finding.SourceGone,
@@ -66,7 +66,7 @@ func TestPinsLeft(t *testing.T) {
 			objects: []client.Object{web(1, bare), pod("x", "first", 1, func(p *corev1.Pod) {
 				p.Spec.NodeSelector = nil
 				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{}}}
-			})}, note: "1 of them still select the nodes of their pool (first 1)",
+			})}, note: "1 of them still select the nodes of their pools: 1 in pool first",
 		},
 		"they have no seat": {objects: []client.Object{web(1, bare), pod("x", "", 0, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"p": "a"} })}, note: "-"},
 	} {
@@ -111,7 +111,7 @@ func TestPinsLeftOfHiddenPolicies(t *testing.T) {
 			t.Errorf("where policies are hidden (%t), the rows are %+v, %v", hidden, r, err)
 			continue
 		}
-		if rows > 0 && !strings.Contains(r.Workloads[0].Note, "(first 1)") {
+		if rows > 0 && !strings.Contains(r.Workloads[0].Note, ": 1 in pool first; ") {
 			t.Errorf("the note is %q", r.Workloads[0].Note)
 		}
 	}

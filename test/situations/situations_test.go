@@ -100,7 +100,7 @@ func TestSituations(t *testing.T) {
 			must(t, n.Create(t.Context(), n.Deployment("web", 5, nil)))
 			n.Ready(t, "web", 5)
 			must(t, n.Delete(t.Context(), d))
-		}, want: []string{fine, "no strategy divides these pods any more, and 5 of them still select the nodes of their pool (", "rollout restart deployment/web"}},
+		}, want: []string{fine, "no strategy divides these pods any more, and 5 of them still select the nodes of their pools: ", "rollout restart deployment/web"}},
 		"a quota refuses pods": {make: func(t *testing.T, n *tenant) {
 			limitTo(t, n, "few", "pods=2")
 			deploy(t, n, 5, nil)
