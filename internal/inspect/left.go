@@ -93,7 +93,7 @@ func (all *groups) leftWorkload(l *left) Workload {
 	for _, m := range l.owners {
 		w.about = append(w.about, m.names...)
 		w.Replicas += max(m.Replicas, int64(len(m.pods)))
-		f.Rollout = f.Rollout.And(all.s.rolloutOf(m))
+		f.Rollout = f.And(all.s.rolloutOf(m))
 	}
 	var pools []string
 	for _, name := range slices.Sorted(maps.Keys(l.pools)) {

@@ -177,6 +177,9 @@ func (m *podOwner) busy() bool { return m.Replicas != 0 || len(m.pods) > 0 }
 // snapshot lists what the report on a namespace depends on.
 func (i *Inspector) snapshot(ctx context.Context, namespace string, r *Report) (*snapshot, error) {
 	s := &snapshot{ownersByUID: map[types.UID]*podOwner{}, created: map[types.UID]corev1.PodTemplateSpec{}, daemonSets: map[types.UID]*appsv1.DaemonSet{}, cells: i.newCells(), edited: map[types.UID]time.Time{}, rollouts: map[types.UID]rollout{}, answered: map[string][]time.Time{}}
+	if err := i.readKinds(); err != nil {
+		return nil, err
+	}
 	if err := i.listWorkloads(ctx, s, namespace); err != nil {
 		return nil, forbidden("workloads and PodDistributors", err)
 	}

@@ -232,9 +232,6 @@ var ErrNoNamespace = errors.New("there is no such namespace")
 // all templates and nodes.
 func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, error) {
 	r := &Report{Workloads: []Workload{}, Templates: []Template{}, Problems: []Problem{}, at: i.Clock.Now(), namespace: namespace}
-	if err := i.readKinds(); err != nil {
-		return nil, err
-	}
 	s, err := i.snapshot(ctx, namespace, r)
 	if err != nil {
 		return nil, err
@@ -250,8 +247,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	if err := i.health(ctx, registration, r); err != nil {
 		return nil, err
 	}
-	i.installed(registration == nil && !s.hiddenRegistration, s.hiddenRegistration, r)
-	if err := i.olderProblems(r); err != nil {
+	if err := i.parts(registration, s, r); err != nil {
 		return nil, err
 	}
 	s.noMoves = slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.stopsMoves() })
@@ -312,6 +308,12 @@ func (r *Report) afterAnswers() {
 		p.of.NoWebhook, p.of.NoMoves = noWebhook, noMoves
 		p.Action = p.of.Remedy()
 	}
+}
+
+// parts adds what is missing of Stowage, and which of its kinds lack fields.
+func (i *Inspector) parts(registration *admissionregistrationv1.MutatingWebhookConfiguration, s *snapshot, r *Report) error {
+	i.installed(registration == nil && !s.hiddenRegistration, s.hiddenRegistration, r)
+	return i.olderProblems(r)
 }
 
 // NotInstalled reports whether nothing of Stowage is in the cluster.
