@@ -58,78 +58,79 @@ func withoutVainTries(pools []Pool) []Pool {
 	return out
 }
 
+// belonging are the pods with ordinals of their own that belong in one pool or cell, by their ordinals.
+type belonging struct {
+	known  []int64 // those that exist, or have a record
+	away   []int64 // of these, those that are elsewhere, or are to be
+	atHome int64   // how many of them are there
+}
+
 // elsewhere returns where pods are, or are to be, that are not where the strategy has them, without those that are to return. The arguments are
 // those of [Ordinals].
 func (v *View) elsewhere(next []Pool, pods []Pod, ordinals []int64, replicas int64, now map[int64]int) map[int64]int {
 	own, of := v.ownCells(), v.Layout.Cells()
 	out, home, there := map[int64]int{}, map[int64]bool{}, map[int64]bool{}
-	away := make([][]int64, len(next)) // by their own pool or cell
-	note := func(n int64, at int) {
-		if _, known := out[n]; known || n >= replicas || next[at].Phase == Unsuitable {
-			return // it is to leave a cell in which it cannot run
+	all := make([]belonging, len(next))
+	note := func(n int64, at int) (mine int, belongs bool) {
+		mine, err := own(n)
+		if err != nil || n >= replicas {
+			return mine, false
 		}
-		if mine, err := own(n); err == nil && mine != at && next[mine].Phase != Available {
+		if _, recorded := now[n]; !recorded || !there[n] { // once each
+			all[mine].known = append(all[mine].known, n)
+		}
+		// One in a cell in which it cannot run is to leave it.
+		if _, noted := out[n]; !noted && mine != at && next[mine].Phase != Available && next[at].Phase != Unsuitable {
 			out[n] = at
-			away[mine] = append(away[mine], n)
+			all[mine].away = append(all[mine].away, n)
 		}
+		return mine, true
 	}
 	for n, at := range now {
 		note(n, at)
 	}
-	known := make([][]int64, len(next)) // the ordinals of pods that are there or have a record, by their own pool or cell
-	atHome := make([]int64, len(next))
-	for n := range now {
-		if mine, err := own(n); err == nil {
-			known[mine] = append(known[mine], n)
-		}
-	}
 	for i := range pods {
 		n, at := ordinals[i], of.Index(pods[i].Cell())
-		note(n, at)
 		there[n] = true
-		mine, err := own(n)
-		if err != nil {
-			continue
+		mine, belongs := note(n, at)
+		if _, away := out[n]; belongs && mine == at && !away {
+			all[mine].atHome++
 		}
-		if _, recorded := now[n]; !recorded {
-			known[mine] = append(known[mine], n)
-		}
-		if _, isAway := out[n]; mine == at && !isAway {
-			atHome[mine]++
-		}
-		home[n] = mine == at && pods[i].Node
+		home[n] = belongs && mine == at && pods[i].Node
 	}
-	// Pods for which their own pool has seats are to return: first those that run there, then the lowest ordinals. A pod that does not exist yet comes
-	// before those with higher ordinals, and not before others: its owner may wait for them.
-	for at := range away {
-		given := v.given(at, replicas)
-		seats := given - min(max(0, given-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
-		slices.SortFunc(away[at], func(a, b int64) int {
-			if home[a] == home[b] {
-				return cmp.Compare(a, b)
-			}
-			if home[a] {
-				return -1
-			}
-			return 1
-		})
-		returned := int64(0)
-		for _, n := range away[at] {
-			toCome := v.given(at, n)
-			for _, m := range known[at] {
-				if m < n {
-					toCome--
-				}
-			}
-			if atHome[at]+returned+max(0, toCome) >= seats {
-				break
-			}
-			if returned++; there[n] { // else the pod that was evicted for it is still ending
+	for at := range all {
+		for _, n := range v.returning(&all[at], at, next, replicas, home) {
+			if there[n] { // else the pod that was evicted for it is still ending
 				delete(out, n)
 			}
 		}
 	}
 	return out
+}
+
+// returning returns the pods that are to return to their own pool or cell, which has seats for them: first those that run there, then the lowest
+// ordinals. A pod that does not exist yet comes before those with higher ordinals, and not before others: its owner may wait for them.
+func (v *View) returning(of *belonging, at int, next []Pool, replicas int64, home map[int64]bool) []int64 {
+	given := v.given(at, replicas)
+	seats := given - min(max(0, given-next[at].Max), cmp.Or(next[at].LeftOut, sequence.All))
+	slices.SortFunc(of.away, func(a, b int64) int {
+		if home[a] == home[b] {
+			return cmp.Compare(a, b)
+		}
+		if home[a] {
+			return -1
+		}
+		return 1
+	})
+	slices.Sort(of.known)
+	for i, n := range of.away {
+		lower, _ := slices.BinarySearch(of.known, n)
+		toCome := max(0, v.given(at, n)-int64(lower))
+		if of.atHome+int64(i)+toCome >= seats {
+			return of.away[:i]
+		}
+	}
+	return of.away
 }
 
 // ownCells returns the function that returns where a pod with an ordinal of its own is while all have room.
