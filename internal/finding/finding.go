@@ -146,7 +146,7 @@ func (v *Values) Evicts(kind string) bool { return v.Evict && !v.RepairOff && ki
 
 // wait is to wait until Stowage has moved the pods one after the other.
 func (f *Finding) wait() string {
-	return ifElse(f.NoMoves, "correct the problem of Stowage itself, because of which none is evicted; then ", "") + "wait: Stowage evicts one pod after the other"
+	return ifElse(f.NoMoves, "first correct the problem that stops Stowage from evicting pods; then ", "") + "wait: Stowage evicts one pod after the other"
 }
 
 // kept says that something may keep some of the pods where they run.

@@ -162,7 +162,7 @@ var ofWorkloads = map[Reason]row{
 		remedy: func(f *Finding) string {
 			text := "wait: Stowage gives them a seat or recreates them, unless its controllers are down"
 			if f.NoMoves {
-				text = "correct the problem of Stowage itself, because of which they get none; then wait: it gives them a seat or recreates them"
+				text = "first correct the problem that stops Stowage; then wait: it gives them a seat or recreates them"
 			}
 			if !f.Recreates {
 				text = f.rollOut() + ifElse(f.ByPolicy, "", fmt.Sprintf(", or set %s to %s", stowage.RepairAnnotation, stowage.RepairRecreate))

@@ -127,8 +127,8 @@ func (p *plan) ask(ctx context.Context, a *asker) error {
 // mostText is how many bytes a warning has of what the API server says.
 const mostText = 512
 
-// dryRun has the API server admit a pod. Its owner is one that does not exist. So the webhook, which is asked about this pod, too, gives it no seat and
-// takes nothing from it, and a policy against pods without an owner has nothing to say.
+// dryRun asks the API server to admit a pod. The pod's owner does not exist. So the webhook, which the API server calls for this pod as well, gives it no
+// seat and removes nothing from it, and a policy against pods without an owner does not refuse it.
 func (a *asker) dryRun(ctx context.Context, pod *corev1.Pod) error {
 	sent := pod.DeepCopy()
 	sent.Name, sent.GenerateName = "", cmp.Or(pod.GenerateName, "stowage-impact-")
@@ -136,7 +136,7 @@ func (a *asker) dryRun(ctx context.Context, pod *corev1.Pod) error {
 	return a.DryRun(ctx, sent)
 }
 
-// without is a pod of a workload as its owner makes it. Where Stowage is installed, the webhook would make a peer pod of it, unless its mode is Off.
+// without returns a pod as its owner creates it. Its mode is Off where the webhook would otherwise change it into a peer pod.
 func (a *asker) without(d *decided) *corev1.Pod {
 	pod := d.workload.FirstPod(a.nodes)
 	if a.Settings.PeerPods && !a.live.absent && a.Settings.PeerPodConfig.Targets(ptr.Deref(pod.Spec.RuntimeClassName, "")) {

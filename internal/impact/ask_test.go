@@ -46,7 +46,7 @@ func TestAsk(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		answer  func(*corev1.Pod) error
-		refused string // what is said of the workload web
+		refused string // the finding about workload web
 		warning string
 		sent    int
 	}{
@@ -113,8 +113,7 @@ func TestAskIsBounded(t *testing.T) {
 	}
 }
 
-// A peer pod is compared with the same pod as its owner makes it. Where Stowage is installed, the mode of that pod keeps the webhook from making a peer
-// pod of it.
+// A peer pod is compared with the pod that its owner creates. If Stowage is installed, that pod has the mode Off, so that the webhook leaves it as it is.
 func TestAskOfPeerPods(t *testing.T) {
 	for name, mode := range map[string]string{"installed": "Off", "not yet": ""} {
 		t.Run(name, func(t *testing.T) {

@@ -324,7 +324,7 @@ func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, exam
 	for i := range of.Len() {
 		at := of.At(i)
 		var nodes []corev1.Node
-		q := poolroom.Question{Set: whole.NodesOf(at), Pod: placement.InCell(example, whole, at, p.TolerationsOf(at.Pool))}
+		q := poolroom.Question{Set: whole.NodesOf(at), Pod: p.InCell(example, "", at)}
 		for n := range all {
 			if node := &all[n]; whole.HasNode(at.Pool, node.Labels) && whole.DomainOfNode(node.Labels) == at.Domain {
 				nodes = append(nodes, *node)
@@ -336,7 +336,7 @@ func (l *live) unsuitable(pods []*pod, all []corev1.Node, p *policy.Policy, exam
 	for i, a := range answers {
 		at := of.At(i)
 		takes := slices.ContainsFunc(answers[i-at.Domain:][:of.OfPool()], func(a nodefit.Answer) bool { return a.Verdict != nodefit.Never })
-		if a.Verdict == nodefit.Never && (takes || !p.AuthorKnows(a.Filter, "")) {
+		if a.Verdict == nodefit.Never && (takes || !p.AuthorKnows(a.Filter)) {
 			pool := whole.Pool(at.Pool)
 			unsuitable = append(unsuitable, stowage.UnsuitablePool{Name: pool.Name, NodeLabel: pool.Labels, MatchExpressions: pool.Expressions, Domain: whole.DomainName(at.Domain), Since: metav1.NewTime(now), Filter: a.Filter, Why: a.Why})
 		}

@@ -134,7 +134,9 @@ func (i *Inspector) leader(ctx context.Context, h *Health, r *Report) (leased, m
 
 // missingRights is that a replica may not do what it has to.
 func (i *Inspector) missingRights(replica string, lacks []string) finding.Finding {
-	return finding.Finding{Reason: finding.MissingRights, Namespace: i.Namespace, Kind: "Pod", Name: replicaName(replica), Values: finding.Values{Text: strings.ReplaceAll(strings.Join(lacks, ", "), "-", " ")}}
+	return finding.Finding{Reason: finding.MissingRights, Namespace: i.Namespace, Kind: "Pod", Name: replicaName(replica), Values: finding.Values{
+		Text: strings.ReplaceAll(strings.Join(lacks, ", "), "-", " "), NoMoves: slices.Contains(lacks, "create-pods/eviction"),
+	}}
 }
 
 // replicaName is the name of a replica's pod, as far as the replica's identity has it.

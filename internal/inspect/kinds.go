@@ -104,13 +104,16 @@ func (i *Inspector) servedKinds() (s served, _ error) {
 	return s, nil
 }
 
-// withoutKind is what comes of it that the API server lacks a kind. Of the others, what is written in them is lost.
+// poolStates is the name of the CustomResourceDefinition of PoolStates.
+const poolStates = "poolstates.stowage.dev"
+
+// withoutKind says what Stowage does not do while the API server lacks a kind. Objects of the other kinds have no effect then.
 var withoutKind = map[string]string{
-	"poolstates.stowage.dev":  "Stowage has no record of pools, and evicts no pods",
+	poolStates:                "Stowage has no record of pools, and evicts no pods",
 	"seatledgers.stowage.dev": "replicas do not share the seats that they give",
 }
 
-// installed adds what is missing of Stowage: all of it, its registration, or its kinds. Hidden says that the registration may not be read.
+// installed adds the problems that Stowage, its registration or its kinds are missing. Hidden says that the registration may not be read.
 func (i *Inspector) installed(unregistered, hidden bool, r *Report) {
 	kinds := i.kinds
 	if unregistered && kinds.known && !kinds.some && r.Stowage == nil {
@@ -139,7 +142,7 @@ func (i *Inspector) installed(unregistered, hidden bool, r *Report) {
 		becomes = append(becomes, "whether the webhook is registered there, you may not read")
 	}
 	r.problem(finding.Finding{Reason: finding.KindsMissing, Kind: "CustomResourceDefinition", Name: names[0], Values: finding.Values{
-		Objects: strings.Join(names, ", "), Several: len(names) > 1, Other: i.cluster(), Text: strings.Join(becomes, "; "),
+		Objects: strings.Join(names, ", "), Several: len(names) > 1, Other: i.cluster(), Text: strings.Join(becomes, "; "), NoMoves: slices.Contains(names, poolStates),
 	}})
 }
 
@@ -151,17 +154,13 @@ func (i *Inspector) cluster() string {
 	return "context " + i.Context
 }
 
-// stopsMoves reports whether Stowage moves no pods because of a problem of its own.
+// stopsMoves reports whether Stowage moves no pods because of this problem of its own.
 func (p *Problem) stopsMoves() bool {
 	switch p.Reason {
 	case finding.NotInstalled, finding.NotRegistered, finding.NoLeader, finding.NoCertificate, finding.NoAnswer:
 		return true
-	case finding.KindsMissing:
-		return strings.Contains(p.of.Objects, "poolstates.stowage.dev")
-	case finding.MissingRights:
-		return strings.Contains(p.of.Text, "create pods/eviction")
 	}
-	return false
+	return p.of.NoMoves
 }
 
 // mostFields is how many fields are named that a kind lacks.
@@ -265,7 +264,7 @@ func addSchemas(out map[schema.GroupVersionKind]*apiextensionsv1.JSONSchemaProps
 	return nil
 }
 
-// missingFields are the paths of the fields that one schema has and another one lacks, sorted. Fields within one that is missing are not named.
+// missingFields returns the sorted paths of the fields that is lacks. It does not name the fields inside a missing field.
 func missingFields(at string, want, is *apiextensionsv1.JSONSchemaProps) (out []string) {
 	if is.XPreserveUnknownFields != nil && *is.XPreserveUnknownFields {
 		return nil

@@ -112,7 +112,7 @@ func refusing(c client.Client, objects ...any) client.Client {
 	})
 }
 
-// What is missing of Stowage is said: all of it, its registration, or its kinds. What a user may not read is said as unknown.
+// Status and check name the missing parts of Stowage, and the parts that the user may not read.
 func TestInstalled(t *testing.T) {
 	t.Parallel()
 	all := func(string) bool { return true }
@@ -271,7 +271,7 @@ func TestOlderKinds(t *testing.T) {
 	}
 }
 
-// Nobody is to wait for evictions that Stowage does not make.
+// No remedy says to wait for evictions while Stowage evicts no pods.
 func TestNobodyWaitsForStowage(t *testing.T) {
 	t.Parallel()
 	uneven := func() []client.Object {
@@ -287,10 +287,10 @@ func TestNobodyWaitsForStowage(t *testing.T) {
 	}{
 		"all is there":         {want: "wait: Stowage evicts one pod after the other"},
 		"no VMCatalogs":        {without: "vmcatalogs.stowage.dev", want: "wait: Stowage evicts one pod after the other"},
-		"no PoolStates":        {without: "poolstates.stowage.dev", want: "correct the problem of Stowage itself, because of which none is evicted; then wait: "},
-		"no registration":      {gone: registration, want: "correct the problem of Stowage itself, "},
-		"no leader":            {gone: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage-leader"}}, want: "correct the problem of Stowage itself, "},
-		"it may not evict":     {lacks: "patch-pods create-pods/eviction", want: "correct the problem of Stowage itself, "},
+		"no PoolStates":        {without: "poolstates.stowage.dev", want: "first correct the problem that stops Stowage from evicting pods; then wait: "},
+		"no registration":      {gone: registration, want: "first correct the problem that stops Stowage"},
+		"no leader":            {gone: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage-leader"}}, want: "first correct the problem that stops Stowage"},
+		"it may not evict":     {lacks: "patch-pods create-pods/eviction", want: "first correct the problem that stops Stowage"},
 		"another right is not": {lacks: "list-nodes", want: "wait: Stowage evicts one pod after the other"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/stowage-dev/stowage/internal/finding"
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 )
 
@@ -65,16 +66,8 @@ func (all *groups) pinnedByUs(m *podOwner, pod *corev1.Pod) bool {
 			return true
 		}
 	}
-	required := requiredAffinity(pod.Spec.Affinity)
-	return required != nil && !reflect.DeepEqual(required, requiredAffinity(template.Affinity))
-}
-
-// requiredAffinity is what an affinity requires of nodes, or nil.
-func requiredAffinity(a *corev1.Affinity) *corev1.NodeSelector {
-	if a == nil || a.NodeAffinity == nil {
-		return nil
-	}
-	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	required := nodeset.RequiredOf(pod.Spec.Affinity)
+	return required != nil && !reflect.DeepEqual(required, nodeset.RequiredOf(template.Affinity))
 }
 
 // preferences is how many kinds of nodes an affinity prefers.

@@ -19,6 +19,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 )
 
@@ -57,7 +58,7 @@ func Alike(pod, other *corev1.Pod) bool {
 		return resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	}
 	return Covers(requests(pod), requests(other)) && maps.Equal(pod.Spec.NodeSelector, other.Spec.NodeSelector) &&
-		apiequality.Semantic.DeepEqual(requiredOf(pod), requiredOf(other))
+		apiequality.Semantic.DeepEqual(nodeset.RequiredOf(pod.Spec.Affinity), nodeset.RequiredOf(other.Spec.Affinity))
 }
 
 // Covers reports whether requests are as large as others, of each resource.
@@ -68,14 +69,6 @@ func Covers(requests, others corev1.ResourceList) bool {
 		}
 	}
 	return true
-}
-
-// requiredOf returns what a pod requires of its node beside its node selector, or nil.
-func requiredOf(pod *corev1.Pod) *corev1.NodeSelector {
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
-	return nil
 }
 
 // Shape returns what [Judge] and [Allows] read of a pod. Its size is that of one container.

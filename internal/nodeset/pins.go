@@ -15,13 +15,21 @@ type Pins struct {
 // PinsOf returns what a pod asks of its node, or nil if it asks for nothing.
 func PinsOf(spec *corev1.PodSpec) *Pins {
 	p := &Pins{Selector: spec.NodeSelector}
-	if a := spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		p.Terms = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	if required := RequiredOf(spec.Affinity); required != nil {
+		p.Terms = required.NodeSelectorTerms
 	}
 	if len(p.Selector)+len(p.Terms) == 0 {
 		return nil
 	}
 	return p
+}
+
+// RequiredOf returns what an affinity requires of a node's labels, or nil.
+func RequiredOf(a *corev1.Affinity) *corev1.NodeSelector {
+	if a == nil || a.NodeAffinity == nil {
+		return nil
+	}
+	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
 // Bytes is about how many bytes the pins take.

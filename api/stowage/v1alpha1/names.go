@@ -19,8 +19,8 @@ const (
 )
 
 // CheckAnnotation is on a pod that `stowage check` has the API server admit in a dry run. A replica that sees it answers with a
-// warning that begins with CheckAnswer, the value of the annotation, and the name of the replica that answers. Then come the rights that it lacks, of which
-// those with CheckLacksGet are to read a kind that a policy names. It ends with CheckAuthenticated if the replica answers only callers with a certificate.
+// warning: CheckAnswer, the value of the annotation, and the name of the replica. The rights that the replica lacks follow. CheckLacksGet marks the right to
+// read a kind that a policy names. The warning ends with CheckAuthenticated if the replica answers only callers with a certificate.
 const (
 	CheckAnnotation    = "stowage.dev/check"
 	CheckAnswer        = "stowage: check "

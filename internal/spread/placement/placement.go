@@ -139,7 +139,7 @@ func Successor(pod *corev1.Pod, s *sequence.Strategy, pool, domain int, tolerati
 	for _, key := range keys {
 		delete(out.Spec.NodeSelector, key)
 	}
-	required := nodeset.Without(requiredOf(pod), func(r *corev1.NodeSelectorRequirement) bool { return former || slices.Contains(keys, r.Key) })
+	required := nodeset.Without(nodeset.RequiredOf(pod.Spec.Affinity), func(r *corev1.NodeSelectorRequirement) bool { return former || slices.Contains(keys, r.Key) })
 	if nodes := s.Nodes(pool, domain); nodes.Equalities() {
 		maps.Copy(out.Spec.NodeSelector, nodes.Labels)
 	} else {
@@ -149,14 +149,6 @@ func Successor(pod *corev1.Pod, s *sequence.Strategy, pool, domain int, tolerati
 	out.Spec.Tolerations = append(slices.Clone(pod.Spec.Tolerations), tolerations...)
 	out.Spec.TopologySpreadConstraints = withoutMinDomains(pod.Spec.TopologySpreadConstraints, s, pool)
 	return out
-}
-
-// requiredOf returns the node affinity that a pod requires, or nil.
-func requiredOf(pod *corev1.Pod) *corev1.NodeSelector {
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
-	return nil
 }
 
 // withRequired returns an affinity with another node affinity that is required.

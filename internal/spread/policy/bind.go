@@ -97,7 +97,7 @@ func (p *Policy) unsuitable(s *sequence.Strategy) (why []string) {
 	for i := range of.Len() {
 		at := of.At(i)
 		for _, u := range p.State.Unsuitable {
-			if spill.Recorded(s, at, nodeset.Set{Labels: u.NodeLabel, Expressions: u.MatchExpressions}, u.Domain) && !p.AuthorKnows(u.Filter, u.Domain) {
+			if spill.Recorded(s, at, nodeset.Set{Labels: u.NodeLabel, Expressions: u.MatchExpressions}, u.Domain) && (u.Domain != "" || !p.AuthorKnows(u.Filter)) {
 				if why == nil {
 					why = make([]string, of.Len())
 				}

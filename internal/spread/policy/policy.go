@@ -128,9 +128,9 @@ func (p *Policy) Nowhere() bool { return p.Layout.Nowhere() }
 
 // AuthorKnows reports whether the author of a PodDistributor, or of annotations, contradicts himself where a Filter plugin of kube-scheduler keeps
 // pods from a pool: he has said where the pods go, and what they are. A policy is for workloads of others. What nodes have of volumes and domains,
-// neither of them knows, nor that the nodes of one domain of a pool are others than those of the next one.
-func (o *Origin) AuthorKnows(filter, domain string) bool {
-	return o.Policy == nil && domain == "" && slices.Contains([]string{"", nodefit.ByAffinity, nodefit.ByTaint, nodefit.BySize}, filter)
+// neither of them knows.
+func (o *Origin) AuthorKnows(filter string) bool {
+	return o.Policy == nil && slices.Contains([]string{"", nodefit.ByAffinity, nodefit.ByTaint, nodefit.BySize}, filter)
 }
 
 // Soft returns why the pods of this revision prefer their pools, though the source requires them, or nil.

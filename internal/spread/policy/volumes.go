@@ -31,27 +31,6 @@ var (
 // NodesWith returns the nodes of a set, and whether there may be others soon. It is nil where nodes are not known.
 type NodesWith func(nodeset.Set) (nodes []corev1.Node, grows bool)
 
-// once lists the nodes of each set once.
-func (f NodesWith) once() NodesWith {
-	if f == nil {
-		return nil
-	}
-	type answer struct {
-		nodes []corev1.Node
-		grows bool
-	}
-	known := map[string]answer{}
-	return func(of nodeset.Set) ([]corev1.Node, bool) {
-		key := of.String()
-		a, ok := known[key]
-		if !ok {
-			a.nodes, a.grows = f(of)
-			known[key] = a
-		}
-		return a.nodes, a.grows
-	}
-}
-
 // BoundVolumes returns the node selector terms of the volumes that are bound to some claims, and whether any is. A volume that may be anywhere has
 // none. Known is false where nobody can tell where one of them is.
 func (f *Finder) BoundVolumes(ctx context.Context, namespace string, claims []string) (terms [][]corev1.NodeSelectorTerm, bound, known bool, err error) {
@@ -74,30 +53,30 @@ func (f *Finder) BoundVolumes(ctx context.Context, namespace string, claims []st
 
 // Reach is where a pod with bound volumes can run, by pool and domain.
 type Reach struct {
-	// Volumes reports where nodes reach the volumes.
+	// Volumes reports in which cells nodes reach the volumes.
 	Volumes [][]bool
-	// Nodes reports where a node does that would also take the pod, were it empty. It is nil where there is none, and where that is not known.
-	Nodes [][]bool
-	// May reports the same of nodes that may come, too: a cell without nodes is as good as any other for the pods that are divided over cells.
-	May [][]bool
+	// Takes reports in which of these cells one node also takes the pod when it is empty. It is nil if no cell has such a node, or if that is not known.
+	Takes [][]bool
+	// MayTake is Takes with the cells that have no nodes yet.
+	MayTake [][]bool
 	// Unknown says that nobody can tell where one of the volumes is. Then it counts as out of reach.
 	Unknown bool
 }
 
 // Cells are the cells for the pod. Where no node takes it, it waits for one that reaches its volumes.
 func (r *Reach) Cells() [][]bool {
-	if r.Nodes != nil {
-		return r.May
+	if r.Takes != nil {
+		return r.MayTake
 	}
 	return r.Volumes
 }
 
-// OfOrdinal returns the seat of a pod with an ordinal of its own, by its rank: see [layout.Layout.WithinOrdinal]. One that cannot have its own place
-// goes where there is a node for it.
+// OfOrdinal returns the seat of a pod with an ordinal of its own, by its rank: see [layout.Layout.WithinOrdinal]. A pod that cannot have its own cell
+// gets a cell with a node that takes it.
 func (r *Reach) OfOrdinal(p *Policy, rank int64) (seat sequence.Seat, domain int, ok bool) {
 	seat, domain, ok = p.WithinOrdinal(rank, r.Cells())
-	if own, err := p.OfOrdinal(rank); err == nil && ok && seat != own && r.Nodes != nil {
-		return p.WithinOrdinal(rank, r.Nodes)
+	if own, err := p.OfOrdinal(rank); err == nil && ok && seat != own && r.Takes != nil {
+		return p.WithinOrdinal(rank, r.Takes)
 	}
 	return seat, domain, ok
 }
@@ -158,9 +137,8 @@ func (f *Finder) Reached(ctx context.Context, p *Policy, b Bound, nodes NodesWit
 // mostJudged is how many nodes are asked whether they take a pod, in all of its cells. Those of further cells may take it.
 const mostJudged = 20_000
 
-// ReachOf is [Finder.Reached] for volumes with some node selector terms. That one node reaches the volumes, and another one takes the pod, is of no use.
+// ReachOf is [Finder.Reached] for volumes with some node selector terms. One node has to reach the volumes and take the pod.
 func (p *Policy) ReachOf(volumes [][]corev1.NodeSelectorTerm, b Bound, nodes NodesWith) *Reach {
-	nodes = nodes.once()
 	reached, all := p.Reached(func(at sequence.Cell) bool { return nodefit.ReachesAll(volumes, p.NodesOf(at), nodes) })
 	r := &Reach{Volumes: reached}
 	if b.Pod != nil && nodes != nil {
@@ -176,7 +154,7 @@ func (p *Policy) ReachOf(volumes [][]corev1.NodeSelectorTerm, b Bound, nodes Nod
 			return left < 0 || nodefit.Judge(p.InCell(b.Pod, b.Pool, at), nodefit.Volumes{Terms: volumes}, &cell).Verdict != nodefit.Never
 		})
 		if takes, _ := p.Reached(func(at sequence.Cell) bool { return may[at.Pool][at.Domain] && !empty[at] }); some(takes) {
-			r.Nodes, r.May, all = takes, may, all && every
+			r.Takes, r.MayTake, all = takes, may, all && every
 		}
 	}
 	if all {

@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/nodefit"
-	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/poolroom"
 	"github.com/stowage-dev/stowage/internal/spread/shortage/spill"
 )
@@ -51,7 +50,7 @@ func (r *run) lookForRoom(ctx context.Context, v *picture, m *memory) (map[strin
 			continue // it has gone just now
 		}
 		if nodefit.Counted(pod) { // otherwise no look proves room: a try is one pod
-			if v.Room[i], err = r.Room.Count(ctx, selected, placement.InCell(pod, v.policy.Whole(), at, v.policy.TolerationsOf(at.Pool)), v.Replicas); err != nil {
+			if v.Room[i], err = r.Room.Count(ctx, selected, v.policy.InCell(pod, "", at), v.Replicas); err != nil {
 				return nil, err
 			}
 		}

@@ -144,7 +144,7 @@ func (r *run) judgeCell(ctx context.Context, v *picture, m *memory, at sequence.
 		// A pod was the reason. What other webhooks write into it is not in the template.
 	case is.answer.Verdict != nodefit.Never:
 		stored.unsuitable = nil
-	case !v.policy.AuthorKnows(is.answer.Filter, "") || r.otherDomainTakes(ctx, v, at, pod, volumes):
+	case !v.policy.AuthorKnows(is.answer.Filter) || r.otherDomainTakes(ctx, v, at, pod, volumes):
 		stored.unsuitable = v.unsuitable(at, is.answer, stored.unsuitable)
 	default:
 		stored.unsuitable = nil
