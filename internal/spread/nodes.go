@@ -12,19 +12,19 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
-// The nodes of a set are listed once in nodesFor, for all pods of a burst: to list those of 6,000 nodes takes 5 ms. The lists take nodeBytes at most.
+// A list of nodes is reused for nodesFor by all pods of a burst, because each list copies the nodes. All lists together take nodeBytes at most.
 const (
 	nodesFor  = time.Second
 	nodeBytes = 16 << 20
 )
 
-// listed are nodes of a set. Grows says that there may be others soon.
+// listed has the nodes of a set. Grows says that there may be others soon.
 type listed struct {
 	nodes []corev1.Node
 	grows bool
 }
 
-// recentNodes lists nodes by a function that copies them, and keeps what it lists for a moment.
+// recentNodes returns a function that lists nodes and reuses each list for nodesFor.
 func recentNodes(list func(nodeset.Set) []corev1.Node, clock bounded.Clock) policy.NodesWith {
 	known := bounded.New[string, listed](nodeBytes, clock)
 	return func(of nodeset.Set) ([]corev1.Node, bool) {

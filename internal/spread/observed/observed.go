@@ -47,7 +47,7 @@ type Pod struct {
 	// judged outdated.
 	Pins   *nodeset.Pins
 	Claims []string // of its volumes, MostClaims and one more at most
-	Fit    string   // see [Pod.Shape]
+	Fit    string   // what [ShapeOf] returns, as JSON
 }
 
 // MostClaims is how many PersistentVolumeClaims of a pod are looked at.
@@ -98,7 +98,7 @@ func ClaimsOf(spec *corev1.PodSpec) []string {
 	return claims[:min(len(claims), MostClaims+1)]
 }
 
-// mostShape is how many bytes of a pod's shape are kept, before its field names. Pods of one template share them.
+// mostShape is the size in bytes of the largest shape that is kept. Pods of one template share one copy.
 const mostShape = 2 << 10
 
 // ShapeOf returns the spec that [nodefit.Shape] has of a pod with a volume. It is nil for other pods, and if it exceeds mostShape.
@@ -112,7 +112,7 @@ func ShapeOf(pod *corev1.Pod) *corev1.PodSpec {
 	return nil
 }
 
-// Shape returns the pod as [ShapeOf] has it, or nil.
+// Shape returns a pod with the spec that [ShapeOf] returned, or nil.
 func (p *Pod) Shape() *corev1.Pod {
 	if p.Fit == "" {
 		return nil

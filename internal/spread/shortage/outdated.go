@@ -28,7 +28,7 @@ import (
 // now, or no pin if none does any more. Such pods have
 //
 //   - the selector of a pool as it was, before somebody corrected the pool's labels;
-//   - a volume that was bound after their admission, and that no node of their cell reaches which would take them. A node of another cell does both.
+//   - a volume that was bound after their admission, and no node of their cell that reaches it and takes them. A node of another cell does both.
 
 const (
 	// outdatedAfter is for how long a pod must be outdated. A policy that is written anew is gone for a moment.
@@ -103,10 +103,10 @@ func pinned(rec *observed.Pod) bool {
 	return rec.Pins != nil && (len(rec.Pins.Selector) > 0 || rec.Source.Selector != "")
 }
 
-// mostStranded is how many waiting pods with volumes one look asks about: each costs as much as there are cells and nodes.
+// mostStranded is the number of waiting pods with volumes that one look checks. The cost of each grows with the cells and their nodes.
 const mostStranded = 100
 
-// stranded returns those of some pods of an owner, by their index, whose cell is none for them because of their volumes: see [policy.Reach].
+// stranded returns the indexes of pods that cannot run in their cell because of their volumes: see [policy.Reach]. All pods of the owner are in of.
 func (r *run) stranded(ctx context.Context, p *policy.Policy, of *observed.Owner, some []observed.Pod) (out []int, err error) {
 	if p == nil || p.Layout == nil || p.Preferred {
 		return nil, nil
@@ -135,8 +135,8 @@ func asksForVolumes(rec *observed.Pod) bool {
 	return len(rec.Claims) > 0 && rec.Waiting() && !rec.Nominated && rec.Origin.Admitted()
 }
 
-// next returns which of an owner's pods this look asks about their volumes: so many at most, and others the next time.
-func (m *memory) next(pods []observed.Pod) (some, others []observed.Pod) {
+// withVolumes returns the waiting pods with volumes: mostStranded of them that this look checks, and the others. Each look begins where the last ended.
+func (m *memory) withVolumes(pods []observed.Pod) (some, others []observed.Pod) {
 	waiting := slices.DeleteFunc(slices.Clone(pods), func(rec observed.Pod) bool { return !asksForVolumes(&rec) })
 	if len(waiting) <= mostStranded {
 		return waiting, nil
@@ -168,12 +168,12 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 		if err != nil {
 			return err
 		}
-		some, others := m.next(one.Pods)
+		some, others := m.withVolumes(one.Pods)
 		stranded, err := r.stranded(ctx, p, &one.Owner, some)
 		if err != nil {
 			return err
 		}
-		for i := range others { // what is known of them stays
+		for i := range others { // their clocks go on
 			found[others[i].UID] = true
 		}
 		for _, i := range outdated(p, one.Pods) {

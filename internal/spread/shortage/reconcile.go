@@ -285,8 +285,9 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 	for i := range one.spillPods {
 		pod := &one.spillPods[i]
 		to, elsewhere := v.Layout.CellOf(v.state.Ordinals[placement.OrdinalInName(one.Pods[i].Name)])
-		// One that is to try its own cell again waits as long as there: a webhook that does not know it yet sends it back.
-		returns := !elsewhere && !pod.Misfit && v.policy.Away(one.rank(i), pod.Cell()) && pod.Waits >= max(1, v.Rules[pod.Seat.Pool].After)
+		// A pod that returns to its own cell has waited for After, too: a webhook that does not know yet of the try gives it the same cell again.
+		after := v.Rules[pod.Seat.Pool].After
+		returns := !elsewhere && !pod.Misfit && after > 0 && pod.Waits >= after && v.policy.Away(one.rank(i), pod.Cell())
 		if pod.Waits > 0 && (returns || elsewhere && to != pod.Cell()) {
 			out = append(out, i)
 		}

@@ -27,8 +27,13 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 		}
 		counts[of.Index(seen[i].Cell())]++
 	}
-	d, sure := divide(v, next, replicas), divide(v, withoutVainTries(next), replicas)
-	for _, i := range d.moves(seen, counts) {
+	d := divide(v, next, replicas)
+	moves := d.moves(seen, counts)
+	if len(moves) == 0 {
+		return out
+	}
+	sure := divide(v, withoutVainTries(next), replicas)
+	for _, i := range moves {
 		if ordinals[i] < 0 {
 			break
 		}
@@ -46,8 +51,8 @@ func Ordinals(v View, next []Pool, pods []Pod, ordinals []int64, replicas int64,
 	return out
 }
 
-// withoutVainTries returns the states as if no pool or cell were tried that was tried in vain before. A pod that has waited goes there last: otherwise it
-// would try one after the other, while another one has room.
+// withoutVainTries returns the states without the tries of pools and cells whose last try was in vain. A pod that has waited goes to those last.
+// Otherwise it would try one after the other while another one has room.
 func withoutVainTries(pools []Pool) []Pool {
 	out := slices.Clone(pools)
 	for i := range out {
@@ -58,11 +63,11 @@ func withoutVainTries(pools []Pool) []Pool {
 	return out
 }
 
-// belonging are the pods with ordinals of their own that belong in one pool or cell, by their ordinals.
+// belonging has the ordinals of the pods whose own pool or cell is the same.
 type belonging struct {
-	known  []int64 // those that exist, or have a record
-	away   []int64 // of these, those that are elsewhere, or are to be
-	atHome int64   // how many of them are there
+	known  []int64 // pods that exist or have a record
+	away   []int64 // known pods that are elsewhere, or will be
+	atHome int64   // the number of known pods that are there
 }
 
 // elsewhere returns where pods are, or are to be, that are not where the strategy has them, without those that are to return. The arguments are
@@ -79,7 +84,7 @@ func (v *View) elsewhere(next []Pool, pods []Pod, ordinals []int64, replicas int
 		if _, recorded := now[n]; !recorded || !there[n] { // once each
 			all[mine].known = append(all[mine].known, n)
 		}
-		// One in a cell in which it cannot run is to leave it.
+		// A pod in an unsuitable cell has to leave it.
 		if _, noted := out[n]; !noted && mine != at && next[mine].Phase != Available && next[at].Phase != Unsuitable {
 			out[n] = at
 			all[mine].away = append(all[mine].away, n)
