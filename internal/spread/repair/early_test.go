@@ -9,6 +9,8 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -20,6 +22,10 @@ import (
 // not ready either.
 func TestEarlyPodsAreOfAYoungWorkload(t *testing.T) {
 	t.Parallel()
+	parsed, err := sequence.Parse(strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
 	annotated := func() *policy.Policy { return &policy.Policy{} }
 	selected := func(evicts bool) func() *policy.Policy {
 		return func() *policy.Policy {
@@ -34,11 +40,14 @@ func TestEarlyPodsAreOfAYoungWorkload(t *testing.T) {
 		later         time.Duration
 		want          bool
 	}{
-		"annotations or a PodDistributor":             {of: annotated, workload: moment, pod: moment, want: true},
-		"and the workload is older":                   {of: annotated, workload: before, pod: moment},
-		"and it is not known how old that is":         {of: annotated, pod: moment},
-		"and the pod is older":                        {of: annotated, workload: moment, pod: before},
-		"and the pod has a seat":                      {of: annotated, workload: moment, pod: moment, change: func(p *planner.Pod) { p.Claimed = true }},
+		"annotations or a PodDistributor":     {of: annotated, workload: moment, pod: moment, want: true},
+		"and the workload is older":           {of: annotated, workload: before, pod: moment},
+		"and it is not known how old that is": {of: annotated, pod: moment},
+		"and the pod is older":                {of: annotated, workload: moment, pod: before},
+		"and the pod has a seat":              {of: annotated, workload: moment, pod: moment, change: func(p *planner.Pod) { p.Claimed = true }},
+		"and the pod has a seat in a removed pool": {of: annotated, workload: moment, pod: moment, change: func(p *planner.Pod) {
+			place(p, &policy.Policy{Layout: testkit.Layout(parsed, layout.Workload{})}, &observed.Pod{Seat: ledger.Seat{Pool: "gone", Ordinal: 1}, Origin: ledger.OriginClaimed})
+		}},
 		"and the pod waits for room":                  {of: annotated, workload: moment, pod: moment, change: func(p *planner.Pod) { p.Full = true }},
 		"and that was long ago":                       {of: annotated, workload: moment, pod: moment, later: goEarlyFor},
 		"a SpreadPolicy":                              {of: selected(true), workload: moment, pod: moment, want: true},

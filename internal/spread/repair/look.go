@@ -73,6 +73,7 @@ func fromRecords(p *policy.Policy, records []observed.Pod, replicas int64) plann
 // place fills in a pod's seat. A seat in a pool that the strategy does not have any more
 // is none.
 func place(pod *planner.Pod, p *policy.Policy, seen *observed.Pod) {
+	pod.Claimed = seen.Origin.Admitted()
 	pool, ok := p.PoolKeyed(seen.Pool)
 	if p.Domains() != nil && ok {
 		pod.Domain, ok = p.DomainNamed(seen.Domain)
@@ -86,7 +87,6 @@ func place(pod *planner.Pod, p *policy.Policy, seen *observed.Pod) {
 		return
 	}
 	pod.Seat, pod.Position = sequence.Seat{Pool: pool, Ordinal: seen.Ordinal}, ledger.Position(seen.ID)
-	pod.Claimed = seen.Origin.Admitted()
 	pod.Rank, pod.CostGone = sequence.RankOfCost(seen.Cost, p.RankOrNone(pod.Seat), ledger.CostRank(seen.ID)), seen.Cost == ""
 }
 

@@ -37,7 +37,7 @@ type Pod struct {
 	// that is its ordinal.
 	Domain   int
 	Position int64
-	// Claimed says that the pod got its seat as it was created.
+	// Claimed says that the webhook gave the pod its seat, or the one that it had in a removed pool or domain.
 	Claimed bool
 	// OwnRank is the rank of a pod that has an ordinal of its own, or 0.
 	OwnRank int64
