@@ -67,12 +67,11 @@ func (c *cells) nodes(ctx context.Context, selected nodeset.Set) ([]corev1.Node,
 	return nodes, nodes != nil
 }
 
-// with returns a function that returns the nodes of a set, and whether Karpenter made one, so that there may be others soon. There are none where they
-// may not be read.
-func (c *cells) with(ctx context.Context) policy.NodesWith {
-	return func(selected nodeset.Set) ([]corev1.Node, bool) {
+// with returns a [nodefit.Known]. There may be other nodes soon where Karpenter made one, and there are none where they may not be read.
+func (c *cells) with(ctx context.Context) nodefit.Known {
+	return func(selected nodeset.Set) nodefit.Cell {
 		nodes, _ := c.nodes(ctx, selected)
-		return nodes, karpenter.Made(nodes)
+		return nodefit.Cell{Set: selected, Nodes: nodes, Growing: karpenter.Made(nodes), Now: c.Clock.Now()}
 	}
 }
 

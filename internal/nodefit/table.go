@@ -54,6 +54,9 @@ type Cell struct {
 	Now time.Time
 }
 
+// Known returns what is known of the nodes of a set.
+type Known func(nodeset.Set) Cell
+
 // Evidence is whether pods of the same workload have had nodes in a cell. What those nodes lack now may return: a taint is for maintenance, and a
 // device plugin or a feature discovery starts again.
 type Evidence int

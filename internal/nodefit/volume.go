@@ -107,21 +107,20 @@ func reachBy(r *corev1.NodeSelectorRequirement, cell nodeset.Set) Reach {
 }
 
 // Reaches reports whether nodes of a cell may reach a volume with some terms. Where the cell's labels leave that open, its nodes
-// show it. NodesWith returns them, and whether there may be others soon; it is nil where nodes are not known. Then it may be so, as where
-// the cell has no node yet. But a volume of certain nodes is nowhere else.
-func Reaches(terms []corev1.NodeSelectorTerm, cell nodeset.Set, nodesWith func(nodeset.Set) (nodes []corev1.Node, grows bool)) bool {
+// show it. Known is nil where nodes are not known. Then it may be so, as where the cell has no node yet. But a volume of certain nodes is nowhere
+// else.
+func Reaches(terms []corev1.NodeSelectorTerm, cell nodeset.Set, known Known) bool {
 	reach := ReachOf(terms, cell)
-	if reach == Elsewhere || reach == Everywhere || nodesWith == nil {
+	if reach == Elsewhere || reach == Everywhere || known == nil {
 		return reach > OfNodes
 	}
-	nodes, grows := nodesWith(cell)
-	inReach := reaching(terms)
-	for i := range nodes {
-		if inReach(&nodes[i]) {
+	of, inReach := known(cell), reaching(terms)
+	for i := range of.Nodes {
+		if inReach(&of.Nodes[i]) {
 			return true
 		}
 	}
-	return reach == Perhaps && (grows || len(nodes) == 0)
+	return reach == Perhaps && (of.Growing || len(of.Nodes) == 0)
 }
 
 // TermsOf returns the [VolumeTerms] of each volume that is not for any node. It returns false if those of one are not known.
@@ -139,8 +138,8 @@ func TermsOf(volumes []corev1.PersistentVolume) (terms [][]corev1.NodeSelectorTe
 }
 
 // ReachesAll is [Reaches] for each of several volumes.
-func ReachesAll(volumes [][]corev1.NodeSelectorTerm, cell nodeset.Set, nodesWith func(nodeset.Set) (nodes []corev1.Node, grows bool)) bool {
-	return !slices.ContainsFunc(volumes, func(terms []corev1.NodeSelectorTerm) bool { return !Reaches(terms, cell, nodesWith) })
+func ReachesAll(volumes [][]corev1.NodeSelectorTerm, cell nodeset.Set, known Known) bool {
+	return !slices.ContainsFunc(volumes, func(terms []corev1.NodeSelectorTerm) bool { return !Reaches(terms, cell, known) })
 }
 
 // InReach reports whether a node with some labels reaches a volume with some terms.

@@ -5,15 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mostShape is how many items a pod has at most whose shape is read: it is compared with many nodes.
-const mostShape = 100
-
 // Shape returns what decides which nodes take a pod, as far as the pod's own fields do: its node selector, node affinity, tolerations, resources and
-// the labels over which it is spread. It shares lists with the pod. It returns nil for a pod with very many items.
+// the labels over which it is spread. It shares lists with the pod.
 func (p *Pod) Shape() *corev1.Pod {
-	if items, values := p.items(); items+values > mostShape {
-		return nil
-	}
 	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Metadata.Namespace}, Spec: corev1.PodSpec{
 		NodeSelector: p.Spec.NodeSelector, Tolerations: p.Spec.Tolerations,
 		InitContainers: toContainers(p.Spec.InitContainers), Containers: toContainers(p.Spec.Containers),

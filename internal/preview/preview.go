@@ -10,6 +10,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/pipeline"
 	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	sizeadmit "github.com/stowage-dev/stowage/internal/size/admit"
 	spreadadmit "github.com/stowage-dev/stowage/internal/spread/admit"
@@ -69,14 +70,15 @@ func New(in *Inputs, s Settings) *Preview {
 	return p
 }
 
-// nodesWith returns the nodes of a set, and whether a node autoscaler made one of them.
-func (in *Inputs) nodesWith(selected nodeset.Set) (nodes []corev1.Node, grows bool) {
+// nodesWith is a [nodefit.Known].
+func (in *Inputs) nodesWith(selected nodeset.Set) nodefit.Cell {
+	var nodes []corev1.Node
 	for i := range in.Objects.Nodes {
 		if selected.Has(in.Objects.Nodes[i].Labels) {
 			nodes = append(nodes, in.Objects.Nodes[i])
 		}
 	}
-	return nodes, karpenter.Made(nodes)
+	return nodefit.Cell{Set: selected, Nodes: nodes, Growing: karpenter.Made(nodes)}
 }
 
 // Workloads returns what the input has that makes pods, and single pods, as [Workload.String] writes them.

@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/admission/selection"
 	"github.com/stowage-dev/stowage/internal/capability"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
@@ -61,7 +62,7 @@ type Capability struct {
 	capability.Capability
 	seats    *seats.Service
 	policies *policy.Finder
-	nodes    func(nodeset.Set) (nodes []corev1.Node, grows bool) // nil where nodes are not known
+	nodes    nodefit.Known // nil where nodes are not known
 	overlaps *fair.Limiter[string]
 	clock    clock.PassiveClock
 }
@@ -105,7 +106,7 @@ func New(ctx context.Context, o *Options, h *capability.Host) (*Capability, erro
 
 	decides := &admit.Feature{Policies: policies, Seats: service, Key: key, Audits: admit.NewAudits(h.Clock), Unsettled: h.Unsettled, Pods: service.Pods().Of}
 	if h.Nodes {
-		decides.Nodes = recentNodes(func(of nodeset.Set) []corev1.Node { return h.World.NodesWith(context.WithoutCancel(ctx), of) }, h.Clock)
+		decides.Nodes = recentNodes(func(of nodeset.Set) []corev1.Node { return h.World.NodesWith(context.WithoutCancel(ctx), of) }, h.Clock, h.Time)
 	}
 	c := &Capability{
 		seats: service, policies: policies, nodes: decides.Nodes, overlaps: fair.NewLimiter[string](overlapRate, overlapBurst), clock: h.Clock,
@@ -256,8 +257,7 @@ func (c *Capability) overlap(ctx context.Context, s *sequence.Strategy) []string
 	if c.nodes == nil || !c.overlaps.Allow(worldcache.Client(ctx), c.clock.Now()) {
 		return nil
 	}
-	nodes, _ := c.nodes(nodeset.Set{})
-	if node, text := policy.Overlap(s, nodes); node != "" {
+	if node, text := policy.Overlap(s, c.nodes(nodeset.Set{}).Nodes); node != "" {
 		return []string{"a node " + text}
 	}
 	return nil

@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
-	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
 // A list of nodes is reused for nodesFor by all pods of a burst, because each list copies the nodes. All lists together take nodeBytes at most.
@@ -18,23 +18,17 @@ const (
 	nodeBytes = 16 << 20
 )
 
-// listed has the nodes of a set. Grows says that there may be others soon.
-type listed struct {
-	nodes []corev1.Node
-	grows bool
-}
-
 // recentNodes returns a function that lists nodes and reuses each list for nodesFor.
-func recentNodes(list func(nodeset.Set) []corev1.Node, clock bounded.Clock) policy.NodesWith {
-	known := bounded.New[string, listed](nodeBytes, clock)
-	return func(of nodeset.Set) ([]corev1.Node, bool) {
+func recentNodes(list func(nodeset.Set) []corev1.Node, clock, date bounded.Clock) nodefit.Known {
+	recent := bounded.New[string, nodefit.Cell](nodeBytes, clock)
+	return func(of nodeset.Set) nodefit.Cell {
 		key := of.String()
-		if l, ok := known.Get(key); ok {
-			return l.nodes, l.grows
+		if cell, ok := recent.Get(key); ok {
+			return cell
 		}
 		nodes := list(of)
-		l := listed{nodes, karpenter.Made(nodes)}
-		known.Add(key, l, int64(len(key))+int64(len(nodes))*int64(unsafe.Sizeof(corev1.Node{})), nodesFor)
-		return l.nodes, l.grows
+		cell := nodefit.Cell{Set: of, Nodes: nodes, Growing: karpenter.Made(nodes), Now: date.Now()}
+		recent.Add(key, cell, int64(len(key))+int64(len(nodes))*int64(unsafe.Sizeof(corev1.Node{})), nodesFor)
+		return cell
 	}
 }

@@ -20,11 +20,11 @@ func TestRecentNodes(t *testing.T) {
 	with := recentNodes(func(nodeset.Set) []corev1.Node {
 		lists++
 		return nodes
-	}, clock)
+	}, clock, clock)
 	a, b := nodeset.Set{Labels: map[string]string{"p": "a"}}, nodeset.Set{Labels: map[string]string{"p": "b"}}
 	for range 500 {
-		if got, grows := with(a); len(got) != 1 || grows {
-			t.Fatalf("got %d nodes, and others may come: %t", len(got), grows)
+		if got := with(a); len(got.Nodes) != 1 || got.Growing {
+			t.Fatalf("got %d nodes, and others may come: %t", len(got.Nodes), got.Growing)
 		}
 	}
 	if with(b); lists != 2 {
@@ -32,8 +32,8 @@ func TestRecentNodes(t *testing.T) {
 	}
 	nodes = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{karpenter.NodePoolLabel: "x"}}}, {}}
 	clock.Step(nodesFor)
-	if got, grows := with(a); len(got) != 2 || !grows {
-		t.Errorf("a second later there are %d nodes, and others may come: %t", len(got), grows)
+	if got := with(a); len(got.Nodes) != 2 || !got.Growing || !got.Now.Equal(clock.Now()) {
+		t.Errorf("a second later there are %d nodes, and others may come: %t", len(got.Nodes), got.Growing)
 	}
 	nodes, lists = make([]corev1.Node, 6000), 0
 	for i := range 20 {

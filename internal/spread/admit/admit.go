@@ -16,6 +16,7 @@ import (
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -47,8 +48,8 @@ type Feature struct {
 	Audits   *Audits
 	// Unsettled reports whether what is known of policies and owners may be old; nil is never.
 	Unsettled func() bool
-	// Nodes returns the nodes of a set, and whether there may be others soon. It is nil where nodes are not known.
-	Nodes func(nodeset.Set) (nodes []corev1.Node, grows bool)
+	// Nodes is nil where nodes are not known.
+	Nodes nodefit.Known
 	// Pods returns an owner's pods that have a seat. It is nil where they are not known.
 	Pods func(ledger.OwnerKey) []observed.Pod
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/world"
@@ -36,12 +37,12 @@ func BenchmarkClaims(b *testing.B) {
 					nodes[i].Labels = map[string]string{"p": []string{"a", "b"}[i%2], "zone": fmt.Sprint(i / 2 % 3), "kubernetes.io/hostname": fmt.Sprint(i), "kubernetes.io/os": "linux"}
 				}
 				listed := map[string][]corev1.Node{} // as a replica keeps them for a second
-				f.Nodes = func(of nodeset.Set) ([]corev1.Node, bool) {
+				f.Nodes = func(of nodeset.Set) nodefit.Cell {
 					key := of.String()
 					if _, known := listed[key]; !known {
 						listed[key] = slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return !of.Has(n.Labels) })
 					}
-					return listed[key], false
+					return nodefit.Cell{Set: of, Nodes: listed[key]}
 				}
 			}
 			p := pod("ReplicaSet", halves)

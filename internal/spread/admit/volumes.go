@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
 
@@ -32,9 +33,9 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 	if len(claims) == 0 || a.policy.Preferred {
 		return nil
 	}
-	b := policy.Bound{Namespace: a.owner.Namespace, Claims: claims, Pod: a.pod.Shape()}
-	if !a.seat.OwnOrdinal && f.Pods != nil {
-		b.Runs = a.policy.RunsIn(f.Pods(a.owner.Key()))
+	b := policy.Bound{Namespace: a.owner.Namespace, Claims: claims, Pod: observed.ShapeOf(a.pod.Shape())}
+	if f.Pods != nil {
+		b.Siblings = func() []observed.Pod { return f.Pods(a.owner.Key()) }
 	}
 	reach, err := f.Policies.Reached(ctx, a.policy, b, f.Nodes)
 	if reach == nil || err != nil {

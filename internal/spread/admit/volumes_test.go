@@ -8,11 +8,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -93,16 +95,17 @@ func TestBoundClaims(t *testing.T) {
 			}
 			f, seats := newFeature(snapshot)
 			if tc.nodes != nil {
-				f.Nodes = func(of nodeset.Set) (out []corev1.Node, grows bool) {
+				f.Nodes = func(of nodeset.Set) nodefit.Cell {
+					cell := nodefit.Cell{Set: of, Growing: tc.grows}
 					for _, text := range tc.nodes {
 						name, at, _ := strings.Cut(text, "=")
 						pool, zone, _ := strings.Cut(at, "/")
 						n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, "p": pool, "zone": zone}}}
 						if of.Has(n.Labels) {
-							out = append(out, n)
+							cell.Nodes = append(cell.Nodes, n)
 						}
 					}
-					return out, tc.grows
+					return cell
 				}
 			}
 			if tc.kind == "" {
@@ -192,6 +195,44 @@ func TestClaimNamesTheSelector(t *testing.T) {
 		got := decide(t, f, pod("ReplicaSet", ""), false).Pod.Metadata
 		if c, ok := ledger.SeatOf(key, "ns", "uid", got.Labels, got.Annotations); !ok || c.Source.Selector != want {
 			t.Errorf("preferred %t: the claim has %+v (%t), want the hash %q", preferred, c.Source, ok, want)
+		}
+	}
+}
+
+// A pod of many containers, labels and volumes is compared with nodes as a small one is: its successors would otherwise get a pool in which none takes it.
+func TestBoundClaimsOfPodsWithManyItems(t *testing.T) {
+	v := corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "data"}}
+	v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "ns", Name: "data"}
+	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"1"}}},
+	}}}}
+	f, _ := newFeature(manifests.New(world.Objects{Volumes: []corev1.PersistentVolume{v}}))
+	f.Nodes = func(of nodeset.Set) nodefit.Cell {
+		cell := nodefit.Cell{Set: of}
+		for _, pool := range []string{"a", "b"} {
+			n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pool, Labels: map[string]string{"p": pool, "zone": "1"}}}
+			n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("10")}
+			if pool == "b" {
+				n.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+			}
+			if of.Has(n.Labels) {
+				cell.Nodes = append(cell.Nodes, n)
+			}
+		}
+		return cell
+	}
+	p := pod("StatefulSet", halves)
+	p.Spec.Volumes = []podpatch.Volume{{PersistentVolumeClaim: &podpatch.ClaimVolume{ClaimName: "data"}}}
+	p.Metadata.Labels = podpatch.Strings{}
+	for i := range 100 {
+		p.Metadata.Labels[fmt.Sprint("l", i)] = "x"
+		asks := podpatch.ResourceList{"cpu": "100m", "memory": "100Mi"}
+		p.Spec.Containers = append(p.Spec.Containers, podpatch.Container{Name: fmt.Sprint("c", i), Resources: &podpatch.Resources{Requests: asks, Limits: asks}})
+	}
+	for ordinal := range 2 {
+		p.Metadata.Name = fmt.Sprint("web-", ordinal)
+		if d := decide(t, f, p, false); d.Pool == nil || d.Pod.Spec.NodeSelector["p"] != "a" {
+			t.Errorf("%s selects %v, want p=a", p.Metadata.Name, d.Pod.Spec.NodeSelector)
 		}
 	}
 }

@@ -47,7 +47,7 @@ type Pod struct {
 	// judged outdated.
 	Pins   *nodeset.Pins
 	Claims []string // of its volumes, MostClaims and one more at most
-	Fit    string   // what [ShapeOf] returns, as JSON
+	Fit    string   // the spec of [ShapeOf] of a pod with claims, as JSON. Pods of one template share one copy.
 }
 
 // MostClaims is how many PersistentVolumeClaims of a pod are looked at.
@@ -74,8 +74,8 @@ func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
 	for _, claim := range ClaimsOf(&pod.Spec) {
 		p.Claims = append(p.Claims, shared(claim))
 	}
-	if shape := ShapeOf(pod); shape != nil {
-		text, _ := json.Marshal(shape) // it always encodes
+	if shape := ShapeOf(pod); shape != nil && len(p.Claims) > 0 {
+		text, _ := json.Marshal(&shape.Spec) // it always encodes
 		p.Fit = shared(string(text))
 	}
 	if p.Origin != ledger.OriginOrdinal {
@@ -98,21 +98,19 @@ func ClaimsOf(spec *corev1.PodSpec) []string {
 	return claims[:min(len(claims), MostClaims+1)]
 }
 
-// mostShape is the size in bytes of the largest shape that is kept. Pods of one template share one copy.
+// mostShape is the size in bytes of the largest shape of a pod that is compared with nodes, and kept.
 const mostShape = 2 << 10
 
-// ShapeOf returns the spec that [nodefit.Shape] has of a pod with a volume. It is nil for other pods, and if it exceeds mostShape.
-func ShapeOf(pod *corev1.Pod) *corev1.PodSpec {
-	if len(podstatus.VolumeClaims(&pod.Spec)) == 0 {
-		return nil
-	}
-	if spec := &nodefit.Shape(pod).Spec; spec.Size() <= mostShape {
-		return spec
+// ShapeOf returns a pod with the spec that [nodefit.Shape] has of another one, or nil if that exceeds mostShape. The webhook and the leader both ask
+// it, so that a pod which the leader recreates gets another place.
+func ShapeOf(pod *corev1.Pod) *corev1.Pod {
+	if spec := nodefit.Shape(pod).Spec; spec.Size() <= mostShape {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace}, Spec: spec}
 	}
 	return nil
 }
 
-// Shape returns a pod with the spec that [ShapeOf] returned, or nil.
+// Shape returns what [ShapeOf] returned for a pod with claims, or nil.
 func (p *Pod) Shape() *corev1.Pod {
 	if p.Fit == "" {
 		return nil

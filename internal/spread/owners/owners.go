@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
@@ -29,7 +30,7 @@ type Owners struct {
 	// Observe returns the pods of an owner if one of them has a volume, and Nodes the nodes of a cell. So what is found knows where pods are held.
 	// Both may be nil.
 	Observe func(*world.Workload) (of observed.Owner, ok bool)
-	Nodes   policy.NodesWith
+	Nodes   nodefit.Known
 }
 
 // So many bytes of owners' annotations are remembered, and for so long.

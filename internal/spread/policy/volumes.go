@@ -28,9 +28,6 @@ var (
 	errManyClaims     = fmt.Errorf("it has over %d claims", observed.MostClaims)
 )
 
-// NodesWith returns the nodes of a set, and whether there may be others soon. It is nil where nodes are not known.
-type NodesWith func(nodeset.Set) (nodes []corev1.Node, grows bool)
-
 // BoundVolumes returns the node selector terms of the volumes that are bound to some claims, and whether any is. A volume that may be anywhere has
 // none. Known is false where nobody can tell where one of them is.
 func (f *Finder) BoundVolumes(ctx context.Context, namespace string, claims []string) (terms [][]corev1.NodeSelectorTerm, bound, known bool, err error) {
@@ -94,35 +91,46 @@ type Bound struct {
 	Claims    []string
 	// Pool is the key of the pool in which the pod has a seat, or empty.
 	Pool string
-	// Pod is what [nodefit.Shape] has of the pod, or nil where that is not known. Then its volumes alone are asked for.
+	// Pod is what [observed.ShapeOf] has of the pod, or nil where that is not known. Then its volumes alone are asked for.
 	Pod *corev1.Pod
-	// Runs are the cells in which pods with the same volumes run. What their nodes refuse now, such as a taint for maintenance, passes.
-	Runs []sequence.Cell
+	// Siblings returns the pods of its owner. It is nil where they are not known.
+	Siblings func() []observed.Pod
 }
 
 // BoundPod returns what is asked of a pod that was read.
 func BoundPod(pod *corev1.Pod) Bound {
 	pool := ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])
-	return Bound{Namespace: pod.Namespace, Claims: podstatus.VolumeClaims(&pod.Spec), Pool: pool, Pod: pod}
+	return Bound{Namespace: pod.Namespace, Claims: podstatus.VolumeClaims(&pod.Spec), Pool: pool, Pod: observed.ShapeOf(pod)}
 }
 
-// BoundRecord returns what is asked of a pod that was observed.
-func BoundRecord(rec *observed.Pod) Bound {
-	return Bound{Namespace: rec.Namespace, Claims: rec.Claims, Pool: rec.Pool, Pod: rec.Shape()}
+// BoundRecord returns what is asked of a pod that was observed, with the pods of its owner.
+func BoundRecord(rec *observed.Pod, siblings []observed.Pod) Bound {
+	return Bound{Namespace: rec.Namespace, Claims: rec.Claims, Pool: rec.Pool, Pod: rec.Shape(), Siblings: func() []observed.Pod { return siblings }}
 }
 
-// RunsIn returns the cells in which some pods have a node.
-func (p *Policy) RunsIn(pods []observed.Pod) (cells []sequence.Cell) {
-	for i := range pods {
-		if at, known := p.CellNamed(pods[i].Pool, pods[i].Domain); known && pods[i].Active && pods[i].Node != "" && !slices.Contains(cells, at) {
-			cells = append(cells, at)
+// evidence returns whether a sibling of a pod has a node in a cell that reaches the pod's volumes.
+func (p *Policy) evidence(b *Bound, at sequence.Cell, volumes [][]corev1.NodeSelectorTerm, nodes []corev1.Node) nodefit.Evidence {
+	if b.Siblings == nil {
+		return nodefit.NoEvidence
+	}
+	on, siblings := map[string]bool{}, b.Siblings()
+	for i := range siblings {
+		pod := &siblings[i]
+		if cell, known := p.CellNamed(pod.Pool, pod.Domain); known && cell == at && pod.Active && pod.Node != "" {
+			on[pod.Node] = true
 		}
 	}
-	return cells
+	for i := range nodes {
+		outside := func(terms []corev1.NodeSelectorTerm) bool { return !nodefit.InReach(terms, &nodes[i]) }
+		if on[nodes[i].Name] && !slices.ContainsFunc(volumes, outside) {
+			return nodefit.RanAlike
+		}
+	}
+	return nodefit.NoEvidence
 }
 
 // Reached returns where a pod can run, or nil where its volumes leave all cells open.
-func (f *Finder) Reached(ctx context.Context, p *Policy, b Bound, nodes NodesWith) (*Reach, error) {
+func (f *Finder) Reached(ctx context.Context, p *Policy, b Bound, nodes nodefit.Known) (*Reach, error) {
 	terms, bound, known, err := f.BoundVolumes(ctx, b.Namespace, b.Claims)
 	if err != nil || !bound {
 		return nil, err // they are made where the pod goes
@@ -134,24 +142,52 @@ func (f *Finder) Reached(ctx context.Context, p *Policy, b Bound, nodes NodesWit
 	return p.ReachOf(terms, b, nodes), nil
 }
 
-// mostJudged is how many nodes are asked whether they take a pod, in all of its cells. Those of further cells may take it.
-const mostJudged = 20_000
+// mostJudged is how many nodes are listed for a pod, up to one list more. Further cells may take it: their nodes are not listed.
+const mostJudged = 10_000
+
+// listedOnce returns nodes that are listed once for each set, and no more once there are mostJudged. It is nil where nodes are not known.
+func listedOnce(nodes nodefit.Known) nodefit.Known {
+	if nodes == nil {
+		return nil
+	}
+	known, left := map[string]nodefit.Cell{}, mostJudged
+	return func(of nodeset.Set) nodefit.Cell {
+		key := of.String()
+		cell, listed := known[key]
+		switch {
+		case listed:
+		case left > 0:
+			cell = nodes(of)
+			left -= len(cell.Nodes)
+		default:
+			cell = nodefit.Cell{Set: of, Growing: true}
+		}
+		known[key] = cell
+		return cell
+	}
+}
 
 // ReachOf is [Finder.Reached] for volumes with some node selector terms. One node has to reach the volumes and take the pod.
-func (p *Policy) ReachOf(volumes [][]corev1.NodeSelectorTerm, b Bound, nodes NodesWith) *Reach {
+func (p *Policy) ReachOf(volumes [][]corev1.NodeSelectorTerm, b Bound, nodes nodefit.Known) *Reach {
+	nodes = listedOnce(nodes)
 	reached, all := p.Reached(func(at sequence.Cell) bool { return nodefit.ReachesAll(volumes, p.NodesOf(at), nodes) })
 	r := &Reach{Volumes: reached}
 	if b.Pod != nil && nodes != nil {
-		empty, left := map[sequence.Cell]bool{}, mostJudged
+		empty := map[sequence.Cell]bool{}
 		may, every := p.Reached(func(at sequence.Cell) bool {
-			if !reached[at.Pool][at.Domain] || slices.Contains(b.Runs, at) {
-				return reached[at.Pool][at.Domain]
+			if !reached[at.Pool][at.Domain] {
+				return false
 			}
-			cell := nodefit.Cell{Set: p.NodesOf(at)}
-			cell.Nodes, cell.Growing = nodes(cell.Set)
-			left -= len(cell.Nodes)
-			empty[at] = len(cell.Nodes) == 0 || left < 0
-			return left < 0 || nodefit.Judge(p.InCell(b.Pod, b.Pool, at), nodefit.Volumes{Terms: volumes}, &cell).Verdict != nodefit.Never
+			cell, pod := nodes(p.NodesOf(at)), p.InCell(b.Pod, b.Pool, at)
+			empty[at] = len(cell.Nodes) == 0
+			takes := func() bool {
+				return nodefit.Judge(pod, nodefit.Volumes{Terms: volumes}, &cell).Verdict != nodefit.Never
+			}
+			if takes() {
+				return true
+			}
+			cell.Proven = p.evidence(&b, at, volumes, cell.Nodes)
+			return cell.Proven != nodefit.NoEvidence && takes()
 		})
 		if takes, _ := p.Reached(func(at sequence.Cell) bool { return may[at.Pool][at.Domain] && !empty[at] }); some(takes) {
 			r.Takes, r.MayTake, all = takes, may, all && every
@@ -174,30 +210,42 @@ func (p *Policy) InCell(pod *corev1.Pod, pool string, at sequence.Cell) *corev1.
 	return placement.InCell(pod, p.Whole(), at, p.TolerationsOf(at.Pool))
 }
 
-// Holding returns the policy as the volumes of an owner's pods have it: pods with an ordinal of their own are held where their volumes are, and
-// all pods of another owner have the same claims, so they have seats in the cells that these reach. What is not known of volumes changes nothing.
-func (f *Finder) Holding(ctx context.Context, p *Policy, of observed.Owner, nodes NodesWith) *Policy {
+// Holding returns the policy as the volumes of an owner's pods have it: pods with an ordinal of their own are held where their volumes are. If all pods
+// of another owner have the same claims, they have seats in the cells that these reach. What is not known of volumes changes nothing.
+func (f *Finder) Holding(ctx context.Context, p *Policy, of observed.Owner, nodes nodefit.Known) *Policy {
 	if p == nil || p.Layout == nil || p.Preferred || of.Workload == nil {
 		return p
 	}
 	if of.IsStatefulSet() {
 		return f.holdingOrdinals(ctx, p, of, nodes)
 	}
-	i := slices.IndexFunc(of.Pods, func(pod observed.Pod) bool { return len(pod.Claims) > 0 })
-	if i < 0 {
+	pod := sharing(of.Pods)
+	if pod == nil {
 		return p
 	}
-	b := BoundRecord(&of.Pods[i])
-	b.Runs = p.RunsIn(of.Pods)
-	reach, err := f.Reached(ctx, p, b, nodes)
+	reach, err := f.Reached(ctx, p, BoundRecord(pod, of.Pods), nodes)
 	if reach == nil || err != nil {
 		return p
 	}
 	return cmp.Or(f.Within(p, reach.Cells()), p)
 }
 
+// sharing returns one of the pods with claims, or nil if they do not have the same.
+func sharing(pods []observed.Pod) (one *observed.Pod) {
+	for i := range pods {
+		switch pod := &pods[i]; {
+		case len(pod.Claims) == 0:
+		case one == nil:
+			one = pod
+		case !slices.Equal(pod.Claims, one.Claims):
+			return nil
+		}
+	}
+	return one
+}
+
 // holdingOrdinals is [Finder.Holding] for a StatefulSet.
-func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Owner, nodes NodesWith) *Policy {
+func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Owner, nodes nodefit.Known) *Policy {
 	held := map[int64]sequence.Cell{}
 	for i := range of.Pods {
 		pod := &of.Pods[i]
@@ -206,7 +254,7 @@ func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Own
 		if len(pod.Claims) == 0 || !ok || !known || !p.Away(rank, at) {
 			continue
 		}
-		reach, err := f.Reached(ctx, p, BoundRecord(pod), nodes)
+		reach, err := f.Reached(ctx, p, BoundRecord(pod, of.Pods), nodes)
 		if reach == nil || err != nil {
 			continue
 		}
@@ -218,7 +266,7 @@ func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Own
 }
 
 // Elsewhere returns those of an owner's pods without a seat whose volumes reach no place for one: see [layout.Elsewhere].
-func (f *Finder) Elsewhere(ctx context.Context, p *Policy, of observed.Owner, unseated []*corev1.Pod, nodes NodesWith) (e layout.Elsewhere) {
+func (f *Finder) Elsewhere(ctx context.Context, p *Policy, of observed.Owner, unseated []*corev1.Pod, nodes nodefit.Known) (e layout.Elsewhere) {
 	for _, pod := range unseated {
 		reach, err := f.Reached(ctx, p, Bound{Namespace: pod.Namespace, Claims: podstatus.VolumeClaims(&pod.Spec)}, nodes)
 		if reach == nil || err != nil || !reach.Nowhere() {

@@ -3,13 +3,16 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
@@ -43,6 +46,7 @@ func TestHolding(t *testing.T) {
 		"one claim for all":            {kind: "ReplicaSet", claims: []string{"a", "a", "a", "a"}, pools: "aaaa", targets: []int64{4, 0}},
 		"one that nothing reaches":     {kind: "ReplicaSet", claims: []string{"far", "far", "far", "far"}, pools: "abab", targets: []int64{2, 2}},
 		"one that is not bound":        {kind: "ReplicaSet", claims: []string{"new", "new", "new", "new"}, pools: "abab", targets: []int64{2, 2}},
+		"other claims for each":        {kind: "ReplicaSet", claims: []string{"a", "b", "b", "b"}, pools: "abab", targets: []int64{2, 2}},
 		"each in its own pool":         {kind: "StatefulSet", claims: []string{"b", "a", "b", "a"}, pools: "baba", targets: []int64{2, 2}},
 		"the first is in another pool": {kind: "StatefulSet", claims: []string{"a", "a", "b", "a"}, pools: "aaba", targets: []int64{3, 1}, held: []int64{1}},
 		"two are":                      {kind: "StatefulSet", claims: []string{"a", "b", "b", "a"}, pools: "abba", targets: []int64{2, 2}, held: []int64{1, 2}},
@@ -103,6 +107,7 @@ func TestElsewhere(t *testing.T) {
 // A pod runs where one node both reaches its volumes and takes it. That two nodes of a pool each do one of it is of no use.
 func TestOneNodeForVolumesAndPod(t *testing.T) {
 	const bound, elsewhere = "b", "z"
+	now := time.Unix(1_000_000, 0)
 	node := func(pool, zone string, edit ...func(*corev1.Node)) corev1.Node {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pool + zone, Labels: map[string]string{"p": pool, "zone": zone, "host": pool + zone}}}
 		n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("10")}
@@ -125,8 +130,8 @@ func TestOneNodeForVolumesAndPod(t *testing.T) {
 		volumes [][]corev1.NodeSelectorTerm // in zone b, unless others are named
 		edit    func(*corev1.PodSpec)
 		grows   bool
-		blind   bool // nothing is known of the pod
-		runs    []sequence.Cell
+		blind   bool   // nothing is known of the pod
+		runs    string // the node of a sibling in pool a
 		want    string // pools for the pod, or "all"
 	}{
 		"both pools take it":             {nodes: []corev1.Node{node("a", "b"), node("b", "b")}, want: "all"},
@@ -145,11 +150,15 @@ func TestOneNodeForVolumesAndPod(t *testing.T) {
 		"a host port, which passes": {nodes: []corev1.Node{node("a", "b"), node("b", "b")}, want: "all", edit: func(s *corev1.PodSpec) {
 			s.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80}}
 		}},
-		"a cordon, which passes":      {nodes: []corev1.Node{node("a", "b", cordoned), node("b", "b")}, want: "all"},
-		"two volumes on two nodes":    {nodes: []corev1.Node{node("a", "b"), node("a", "z", func(n *corev1.Node) { n.Labels["zone"] = "y" }), node("b", "b", func(n *corev1.Node) { n.Labels["rack"] = "1" })}, volumes: [][]corev1.NodeSelectorTerm{in("zone", bound), in("rack", "1")}, want: "b"},
-		"no pool takes it":            {nodes: []corev1.Node{node("a", "b", small), node("b", elsewhere)}, want: "a"},
-		"no pool reaches it":          {nodes: []corev1.Node{node("a", elsewhere), node("b", elsewhere)}, want: ""},
-		"its siblings run there":      {nodes: []corev1.Node{node("a", "b", taint("maintenance")), node("b", "b")}, runs: []sequence.Cell{{Pool: 0}}, want: "all"},
+		"a cordon, which passes":       {nodes: []corev1.Node{node("a", "b", cordoned), node("b", "b")}, want: "all"},
+		"two volumes on two nodes":     {nodes: []corev1.Node{node("a", "b"), node("a", "z", func(n *corev1.Node) { n.Labels["zone"] = "y" }), node("b", "b", func(n *corev1.Node) { n.Labels["rack"] = "1" })}, volumes: [][]corev1.NodeSelectorTerm{in("zone", bound), in("rack", "1")}, want: "b"},
+		"no pool takes it":             {nodes: []corev1.Node{node("a", "b", small), node("b", elsewhere)}, want: "a"},
+		"no pool reaches it":           {nodes: []corev1.Node{node("a", elsewhere), node("b", elsewhere)}, want: ""},
+		"its siblings run there":       {nodes: []corev1.Node{node("a", "b", taint("maintenance")), node("b", "b")}, runs: "ab", want: "all"},
+		"siblings run in another zone": {nodes: []corev1.Node{node("a", "z"), node("a", "b", taint("maintenance")), node("b", "b")}, runs: "az", want: "b"},
+		"its drivers may still start": {nodes: []corev1.Node{node("a", "b", func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(now) }), node("b", "b", func(n *corev1.Node) { n.Status.Allocatable["gpu"] = resource.MustParse("1") })}, want: "all", edit: func(s *corev1.PodSpec) {
+			s.Containers[0].Resources.Requests["gpu"] = resource.MustParse("1")
+		}},
 		"Karpenter may make a node":   {nodes: []corev1.Node{node("a", "b", small), node("b", "b")}, grows: true, want: "all"},
 		"its size is not known":       {nodes: []corev1.Node{node("a", "b", small), node("b", "b")}, blind: true, want: "all"},
 		"another pool without a node": {nodes: []corev1.Node{node("a", "b", taint("arm"))}, want: "all"},
@@ -171,17 +180,20 @@ func TestOneNodeForVolumesAndPod(t *testing.T) {
 			if tc.volumes == nil {
 				tc.volumes = [][]corev1.NodeSelectorTerm{in("zone", bound)}
 			}
-			b := Bound{Pod: pod, Runs: tc.runs}
+			b := Bound{Pod: pod, Siblings: func() []observed.Pod {
+				return []observed.Pod{{Seat: ledger.Seat{Pool: p.PoolKey(0)}, Active: true, Node: tc.runs}}
+			}}
 			if tc.blind {
 				b.Pod = nil
 			}
-			reach := p.ReachOf(tc.volumes, b, func(of nodeset.Set) (out []corev1.Node, grows bool) {
+			reach := p.ReachOf(tc.volumes, b, func(of nodeset.Set) nodefit.Cell {
+				cell := nodefit.Cell{Set: of, Growing: tc.grows, Now: now}
 				for _, n := range tc.nodes {
 					if of.Has(n.Labels) {
-						out = append(out, n)
+						cell.Nodes = append(cell.Nodes, n)
 					}
 				}
-				return out, tc.grows
+				return cell
 			})
 			got := "all"
 			if reach != nil {
@@ -196,5 +208,32 @@ func TestOneNodeForVolumesAndPod(t *testing.T) {
 				t.Errorf("the pod may have %q, want %q: %+v", got, tc.want, reach)
 			}
 		})
+	}
+}
+
+// However many pools all nodes are in, so many nodes are listed for a pod, and those of a pool once.
+func TestListsOfAPodAreBounded(t *testing.T) {
+	const pools, ofEach = 32, 6000
+	text := make([]string, pools)
+	for i := range text {
+		text[i] = fmt.Sprintf("!x%d,weight=1", i)
+	}
+	w := &world.Workload{Ref: world.Ref{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "db", UID: "u"}, Namespace: "ns"}
+	f := NewFinder(manifests.New(world.Objects{Workloads: []*world.Workload{w}}), Settings{})
+	p, err := f.Find(t.Context(), Pod{Namespace: "ns", Owner: w.Ref, Annotations: map[string]string{stowage.SpreadStrategyAliasAnnotation: strings.Join(text, ":")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	zone := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"1"}}}}}
+	nodes, lists := make([]corev1.Node, ofEach), 0
+	reach := p.ReachOf([][]corev1.NodeSelectorTerm{zone, zone}, Bound{Pod: &corev1.Pod{}}, func(nodeset.Set) nodefit.Cell {
+		lists++
+		return nodefit.Cell{Nodes: nodes}
+	})
+	if want := mostJudged/ofEach + 1; lists != want {
+		t.Errorf("nodes are listed %d times, want %d", lists, want)
+	}
+	if reach == nil || reach.Cells()[0][0] || !reach.Cells()[pools-1][0] {
+		t.Errorf("no node of the first pool reaches the volume, and those of the last are not looked at: %+v", reach)
 	}
 }

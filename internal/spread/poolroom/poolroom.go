@@ -209,9 +209,8 @@ func (r *Reader) NewLook(ctx context.Context) *Look {
 	return &Look{ctx: ctx, reader: r, nodes: map[string][]corev1.Node{}}
 }
 
-// With returns the nodes of a set, and whether there may be others soon, because Karpenter made one of them. It is the function for
-// [nodefit.Reaches].
-func (l *Look) With(selected nodeset.Set) ([]corev1.Node, bool) {
+// With is a [nodefit.Known]. There may be other nodes soon where Karpenter made one.
+func (l *Look) With(selected nodeset.Set) nodefit.Cell {
 	key := selected.String()
 	nodes, known := l.nodes[key]
 	if !known {
@@ -219,7 +218,7 @@ func (l *Look) With(selected nodeset.Set) ([]corev1.Node, bool) {
 		nodes, err = l.reader.Nodes(l.ctx, selected)
 		l.nodes[key], l.Err = nodes, errors.Join(l.Err, err)
 	}
-	return nodes, karpenter.Made(nodes)
+	return nodefit.Cell{Set: selected, Nodes: nodes, Growing: karpenter.Made(nodes), Now: l.reader.date.Now()}
 }
 
 // Count returns how many more pods such as this one the nodes of a set have room for, at most so many.

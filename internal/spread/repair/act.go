@@ -249,7 +249,7 @@ func (r *run) remove(ctx context.Context, owner ledger.Owner, p *policy.Policy, 
 	if whole == nil || err != nil {
 		return reconcile.Result{RequeueAfter: r.Timing.Quiet}, err
 	}
-	room, err := r.roomFor(ctx, p, whole, state, plan)
+	room, err := r.roomFor(ctx, owner, p, whole, state, plan)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -98,15 +98,15 @@ func (r *run) newVolumeLook(ctx context.Context, p *policy.Policy) *volumeLook {
 	return &volumeLook{run: r, policy: p, left: mostElsewhere, nodes: r.Room.NewLook(ctx), held: map[int64]sequence.Cell{}}
 }
 
-// look fills in whether a pod that has no seat stays where it runs because of its volumes.
+// look fills in whether a pod that has no seat stays where it runs because of its volumes, or would get none again.
 func (l *volumeLook) look(ctx context.Context, pod *corev1.Pod, view *planner.Pod) error {
 	p := l.policy
-	if !view.Volume || !view.Running || p.Preferred {
+	if !view.Volume || p.Preferred {
 		return nil
 	}
 	there := view.NodePool >= 0 // and is adopted
 	own, err := p.OfOrdinal(view.OwnRank)
-	if view.OwnRank > 0 {
+	if view.OwnRank > 0 && view.Running {
 		there = err != nil || view.NodePool == own.Pool
 		view.Held = cmp.Or(view.Held, "its volume may keep it there")
 	}
@@ -236,7 +236,7 @@ func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (volumes [][]corev
 
 // redirect has the successor of a pod go where the webhook will give it a seat: to a pool and domain that its volumes reach. It returns why
 // the pod stays, if that is where it is, or where nothing is gained. Pods with an ordinal of their own have their own place.
-func (r *run) redirect(ctx context.Context, p *policy.Policy, whole *corev1.Pod, state *planner.State, plan *planner.Plan, volumes [][]corev1.NodeSelectorTerm) (held string, err error) {
+func (r *run) redirect(ctx context.Context, owner ledger.Owner, p *policy.Policy, whole *corev1.Pod, state *planner.State, plan *planner.Plan, volumes [][]corev1.NodeSelectorTerm) (held string, err error) {
 	removal := plan.Remove
 	pod := &state.Pods[removal.Pod]
 	if len(volumes) == 0 || pod.OwnRank > 0 || p.Preferred {
@@ -244,19 +244,19 @@ func (r *run) redirect(ctx context.Context, p *policy.Policy, whole *corev1.Pod,
 	}
 	look := r.Room.NewLook(ctx)
 	b := policy.BoundPod(whole)
-	for i := range state.Pods {
-		if other := &state.Pods[i]; other.Running && other.Seat.Pool >= 0 {
-			b.Runs = append(b.Runs, sequence.Cell{Pool: other.Seat.Pool, Domain: other.Domain})
-		}
-	}
+	b.Siblings = func() []observed.Pod { return r.Seats.Pods().Of(owner.Key()) }
 	reach := p.ReachOf(volumes, b, look.With)
 	if reach == nil || look.Err != nil {
 		return "", look.Err
 	}
 	reached := reach.Cells()
-	held = "no node of " + placeOf(p, removal) + " reaches its volume"
-	if reached[removal.To][removal.Domain] {
+	switch at := (sequence.Cell{Pool: removal.To, Domain: removal.Domain}); {
+	case reached[at.Pool][at.Domain]:
 		held = "its volume would bring its successor back to the same place"
+	case reach.Volumes[at.Pool][at.Domain]:
+		held = "no node of " + placeOf(p, removal) + " that reaches its volume takes it"
+	default:
+		held = "no node of " + placeOf(p, removal) + " reaches its volume"
 	}
 	within := r.Policies.Within(p, reached)
 	if within == nil {

@@ -238,16 +238,23 @@ func (v volumeCache) List(ctx context.Context, list client.ObjectList, opts ...c
 	return v.stored.List(ctx, list, opts...)
 }
 
-// A pod that runs outside of the pools, where its volume is, needs no seat. It is said, and the status knows of it.
+// A pod that runs outside of the pools, where its volume is, needs no seat, and one that waits there would get none again. It is said, and the status
+// knows of it.
 func TestVolumeElsewhere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reached []string
+		node    string
+		mode    stowage.Repair
 		kept    bool
-	}{"no pool": {[]string{"none"}, true}, "a pool": {[]string{"none", "a"}, false}} {
+	}{
+		"no pool":               {[]string{"none"}, "node-none", stowage.RepairAdopt, true},
+		"a pool":                {[]string{"none", "a"}, "node-none", stowage.RepairAdopt, false},
+		"no pool, and it waits": {[]string{"none"}, "", stowage.RepairRecreate, true},
+	} {
 		v := volume("v", tc.reached...)
 		v.Spec.ClaimRef, v.Status.Phase = &corev1.ObjectReference{Namespace: "ns", Name: "c"}, corev1.VolumeBound
-		objects := append(workload(2), v, claim("c", "v", corev1.ReadWriteOnce), seated("x", "1", 1), withClaim(pod("y", "node-none", "", 0, 0), "c"))
-		objects[0].(*appsv1.ReplicaSet).Annotations[stowage.RepairAnnotation] = string(stowage.RepairAdopt)
+		objects := append(workload(2), v, claim("c", "v", corev1.ReadWriteOnce), seated("x", "1", 1), withClaim(pod("y", tc.node, "", 0, 0), "c"))
+		objects[0].(*appsv1.ReplicaSet).Annotations[stowage.RepairAnnotation] = string(tc.mode)
 		b := newBench(t, objects...)
 		b.World.FollowVolumes(volumeCache{b.Informers.(*informertest.FakeInformers), b.Uncached})
 		b.clock.Step(time.Minute)

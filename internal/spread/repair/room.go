@@ -10,6 +10,7 @@ import (
 
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
@@ -24,7 +25,7 @@ type room struct {
 
 // roomFor looks for room for the successor of the pod that a plan removes. The pod is to stay where no node of the pool has room, and no node
 // autoscaler makes the nodes of that pool. The only pod of a workload goes only into room that a node has.
-func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, state *planner.State, plan *planner.Plan) (room, error) {
+func (r *run) roomFor(ctx context.Context, owner ledger.Owner, p *policy.Policy, pod *corev1.Pod, state *planner.State, plan *planner.Plan) (room, error) {
 	removal := plan.Remove
 	if !removal.NeedsRoom {
 		return room{ok: true, proven: true}, nil // the pod has no node to lose
@@ -32,7 +33,7 @@ func (r *run) roomFor(ctx context.Context, p *policy.Policy, pod *corev1.Pod, st
 	// 1. Where do its volumes let it go?
 	volumes, held, err := r.volumesOf(ctx, pod)
 	if err == nil && held == "" {
-		held, err = r.redirect(ctx, p, pod, state, plan, volumes)
+		held, err = r.redirect(ctx, owner, p, pod, state, plan, volumes)
 	}
 	if err != nil || held != "" {
 		return room{held: held}, err

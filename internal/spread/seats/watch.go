@@ -44,11 +44,12 @@ func (p *Pods) Transformer() cache.TransformFunc {
 				slim.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 			}
 		}
-		if shape := observed.ShapeOf(pod); shape != nil {
-			shape.NodeName = slim.Spec.NodeName
-			slim.Spec = *shape
+		claims := observed.ClaimsOf(&pod.Spec)
+		if shape := observed.ShapeOf(pod); shape != nil && len(claims) > 0 {
+			shape.Spec.NodeName = slim.Spec.NodeName
+			slim.Spec = shape.Spec
 		}
-		for _, claim := range observed.ClaimsOf(&pod.Spec) {
+		for _, claim := range claims {
 			slim.Spec.Volumes = append(slim.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
 			}})

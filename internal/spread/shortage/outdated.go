@@ -118,16 +118,32 @@ func (r *run) stranded(ctx context.Context, p *policy.Policy, of *observed.Owner
 		if !known || !asksForVolumes(rec) {
 			continue
 		}
-		b := policy.BoundRecord(rec)
-		if !of.IsStatefulSet() { // else each pod has volumes of its own
-			b.Runs = p.RunsIn(of.Pods)
-		}
-		reach, err := r.Policies.Reached(ctx, p, b, look.With)
-		if err == nil && reach != nil && !reach.Unknown && !reach.Cells()[at.Pool][at.Domain] {
+		reach, err := r.Policies.Reached(ctx, p, policy.BoundRecord(rec, of.Pods), look.With)
+		switch {
+		case err != nil || reach != nil && reach.Unknown:
+		case reach != nil && !reach.Cells()[at.Pool][at.Domain], r.mayGoHome(ctx, p, of, rec, reach):
 			out = append(out, i)
 		}
 	}
 	return out, look.Err
+}
+
+// mayGoHome reports whether a pod with a bound volume waits in another cell than its ordinal's, although that one has a node for it again. The
+// reach is nil where all cells have one.
+func (r *run) mayGoHome(ctx context.Context, p *policy.Policy, of *observed.Owner, rec *observed.Pod, reach *policy.Reach) bool {
+	rank, ok := of.RankOf(rec)
+	at, known := p.CellNamed(rec.Pool, rec.Domain)
+	if !of.IsStatefulSet() || !ok || !known || !p.Away(rank, at) {
+		return false
+	}
+	own, err := p.OfOrdinal(rank)
+	if err != nil {
+		return false
+	}
+	if reach == nil {
+		return r.mayBeBound(ctx, rec)
+	}
+	return reach.Cells()[own.Pool][p.DomainOf(own)]
 }
 
 // asksForVolumes reports whether a pod may be stranded.
@@ -135,14 +151,15 @@ func asksForVolumes(rec *observed.Pod) bool {
 	return len(rec.Claims) > 0 && rec.Waiting() && !rec.Nominated && rec.Origin.Admitted()
 }
 
-// withVolumes returns the waiting pods with volumes: mostStranded of them that this look checks, and the others. Each look begins where the last ended.
-func (m *memory) withVolumes(pods []observed.Pod) (some, others []observed.Pod) {
+// withVolumes returns the waiting pods with volumes: mostStranded of them that a look checks, by its number, and the others. Each look begins where
+// the last ended.
+func withVolumes(pods []observed.Pod, look int) (some, others []observed.Pod) {
 	waiting := slices.DeleteFunc(slices.Clone(pods), func(rec observed.Pod) bool { return !asksForVolumes(&rec) })
 	if len(waiting) <= mostStranded {
 		return waiting, nil
 	}
-	m.asked = (m.asked + mostStranded) % len(waiting)
-	waiting = slices.Concat(waiting[m.asked:], waiting[:m.asked])
+	first := look * mostStranded % len(waiting)
+	waiting = slices.Concat(waiting[first:], waiting[:first])
 	return waiting[:mostStranded], waiting[mostStranded:]
 }
 
@@ -162,13 +179,14 @@ func (r *run) correct(ctx context.Context, w world.Object, m *memory) error {
 	if err != nil {
 		return err
 	}
+	m.looks++
 	found := map[types.UID]bool{}
 	for _, one := range members {
 		p, err := r.Policies.FindForSelected(ctx, w.Namespace, one.Ref, one.Workload)
 		if err != nil {
 			return err
 		}
-		some, others := m.withVolumes(one.Pods)
+		some, others := withVolumes(one.Pods, m.looks)
 		stranded, err := r.stranded(ctx, p, &one.Owner, some)
 		if err != nil {
 			return err
