@@ -28,7 +28,7 @@ test-race: ## Run the unit tests of packages with goroutines or locks under the 
 	@$(RACE) -vet=off -skip $(SIMULATION) $(TESTFLAGS) $$(grep -lrE --include='*.go' '\bgo func|\.Go\(|\bsync\.|\batomic\.' internal | xargs dirname | sort -u | sed 's|^|./|')
 
 .PHONY: test-more
-test-more: ## Run what CI runs beside make test: installation, situations, hostile tenants, impact, a release's files, the oldest Kubernetes
+test-more: ## Run what CI runs beside make test: installation, situations, hostile tenants, impact, a release's files, the oldest Kubernetes, longer simulations, counts of allocations
 	@mkdir -p bin; go run ./hack/testrun -only more -- $(TESTFLAGS)
 
 .PHONY: counts

@@ -31,10 +31,12 @@ var modules = []step{
 	{name: "kube-scheduler's filters", dir: "hack/controlplane/kubernetes", args: []string{"-trimpath", "-count=1", "./comparison"}},
 }
 
-// moreModules are those of `make test-more`: the files of a release, and the kinds in the oldest Kubernetes.
-var moreModules = []step{
+// moreSteps are those of `make test-more`: the files of a release, the kinds in the oldest Kubernetes, and longer runs of the simulations that take most
+// of `make test`.
+var moreSteps = []step{
 	{name: "hack/release", dir: "hack/release", args: []string{"-count=1", "./..."}},
 	{name: "hack/controlplane/versions", dir: "hack/controlplane/versions/v1.30.14", args: []string{"-count=1", "./..."}},
+	{name: "simulations", dir: ".", args: []string{"-count=1", "-run=Simulation$", "./internal/spread/ledger", "./internal/spread/shortage/spill", "-histories=1000"}},
 }
 
 // planned are the commands of a run: first the builds, one after the other, then what compiles the tests, or nil, and then the lanes side by side.
@@ -79,7 +81,7 @@ func arrange(only string, flags, all []string) planned {
 	case "unit":
 		cluster = nil
 	case "more":
-		cluster, unit, others = named(all, more), nil, moreModules
+		cluster, unit, others = named(all, more), nil, moreSteps
 	}
 	if len(flags) == 0 { // with flags such as -race, go test compiles something else
 		p.compile = &step{name: "compile the tests", dir: ".", args: slices.Concat([]string{"go", "list", "-export", "-deps", "-test", "-f", "{{with .DepsErrors}}{{.}}{{end}}"}, cluster, unit)}
@@ -99,7 +101,7 @@ func arrange(only string, flags, all []string) planned {
 	for _, m := range others {
 		rest = append(rest, goTest(m, flags))
 	}
-	if len(unit) > 0 {
+	if only == "more" {
 		rest = append(rest, target("counts of allocations", "counts"))
 	}
 	for i := range rest { // suites have deadlines, and what computes has none

@@ -21,7 +21,7 @@ import (
 )
 
 // make test plays 2,000 histories of each kind, make test-long 17,000.
-var histories = flag.Int("histories", 1000, "random histories of each kind in TestSimulation")
+var histories = flag.Int("histories", 300, "random histories of each kind in TestSimulation")
 
 // scenario is what a history is made of. Everything else in it follows from the seed.
 type scenario struct {

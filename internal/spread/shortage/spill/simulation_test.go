@@ -20,7 +20,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
 )
 
-var histories = flag.Int("histories", 1000, "histories of each kind of the simulation")
+var histories = flag.Int("histories", 300, "histories of each kind of the simulation")
 
 const (
 	simPools = 3
