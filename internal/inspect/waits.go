@@ -98,7 +98,7 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 	case p != nil:
 		return c.inPool(ctx, pod, p, volumes)
 	case c.Spread && !adopted(pod) && (!c.hiddenPolicies || !ofPolicy(pod)):
-		return finding.SourceGone, finding.Values{Pool: pod.Labels[stowage.PoolLabel]}
+		return finding.SourceGone, finding.Values{Pool: pod.Labels[stowage.PoolLabel], Recreates: successor.Never(pod) == ""}
 	}
 	return "", finding.Values{}
 }
