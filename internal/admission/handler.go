@@ -41,8 +41,9 @@ type Handler struct {
 	Replica string
 	// Authenticates says that only callers with a certificate come this far.
 	Authenticates bool
-	// Lacks returns the resources that this process may not read, and has to; nil where nobody asks. Whoever creates pods can have it called.
-	Lacks  func(context.Context) []string
+	// Lacks returns the resources that this process may not read, and has to for pods of a namespace; nil where nobody asks. Whoever creates pods can have
+	// it called.
+	Lacks  func(ctx context.Context, namespace string) []string
 	Intake *Intake
 	Clock  clock.PassiveClock
 	Pulse  *Pulse
@@ -120,7 +121,7 @@ func (h *Handler) answer(ctx context.Context, req *request[*podpatch.Pod]) answe
 		res.Warnings = nil // it is the answer that matters
 		text := stowage.CheckAnswer + nonce + " replica " + h.Replica
 		if h.Lacks != nil {
-			if lacks := h.Lacks(ctx); len(lacks) > mostLacks {
+			if lacks := h.Lacks(ctx, req.Namespace); len(lacks) > mostLacks {
 				text += fmt.Sprintf("%s%s and-%d-others", stowage.CheckLacks, strings.Join(lacks[:mostLacks], " "), len(lacks)-mostLacks)
 			} else if len(lacks) > 0 {
 				text += stowage.CheckLacks + strings.Join(lacks, " ")

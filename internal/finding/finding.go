@@ -41,8 +41,8 @@ type Values struct {
 	DryRun  bool
 	// Annotated says that Source is an annotation, and ByPolicy that it is a SpreadPolicy or a ClusterSpreadPolicy.
 	Annotated, ByPolicy bool
-	// Evict says that pods of pools with too many are evicted. Preferred says that pods only prefer their pool, and Recreates that pods without a
-	// seat are recreated.
+	// Evict says that pods of pools with too many are evicted. Preferred says that pods only prefer their pool, and Recreates that pods are
+	// recreated that have no seat, or one of a strategy that is gone.
 	Evict, Preferred, Recreates bool
 	// RepairOff says that Stowage leaves the pods as they are, whatever Evict says.
 	RepairOff bool
@@ -146,7 +146,12 @@ func (v *Values) Evicts(kind string) bool { return v.Evict && !v.RepairOff && ki
 
 // wait is to wait until Stowage has moved the pods one after the other.
 func (f *Finding) wait() string {
-	return ifElse(f.NoMoves, "first correct the problem that stops Stowage from evicting pods; then ", "") + "wait: Stowage evicts one pod after the other"
+	return f.noMoves("evicting pods") + "wait: Stowage evicts one pod after the other"
+}
+
+// noMoves says what is to be done first where Stowage moves no pods because of a problem of its own.
+func (f *Finding) noMoves(doing string) string {
+	return ifElse(f.NoMoves, "first correct the problem that stops Stowage from "+doing+"; then ", "")
 }
 
 // kept says that something may keep some of the pods where they run.

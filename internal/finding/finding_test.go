@@ -120,6 +120,7 @@ func TestSentences(t *testing.T) {
 		return &Finding{Reason: r, Namespace: "ns", Kind: kind, Name: "x", Values: v}
 	}
 	const rollOut = "roll out (kubectl -n ns rollout restart deployment/web)"
+	const sourceGone = "no strategy divides these pods any more, and they still wait for a node of pool a, which their seat has them select; "
 	for _, tc := range []struct {
 		f    *Finding
 		want string
@@ -134,6 +135,11 @@ func TestSentences(t *testing.T) {
 		{web(NoRoomForRebalance, Values{Objects: "b and c", Several: true, Since: "t"}), "no node of pools b and c has had room for another pod since t, so none is evicted; add nodes to that pool, or make room there; Stowage looks again by itself"},
 		{web(WithoutSeat, Values{Count: 1, Source: "SpreadPolicy p", ByPolicy: true, Staying: 1}), "1 pod(s) have no seat: they were created before the SpreadPolicy p, or bypassed the webhook; " + rollOut + "; 1 of them have a claim or an annotation that may keep them where they run"},
 		{web(WithoutSeat, Values{Count: 1, Source: "x", Recreates: true}), "1 pod(s) have no seat: they were created before the x, or bypassed the webhook; wait: Stowage gives them a seat or recreates them, unless its controllers are down"},
+		{web(WithoutSeat, Values{Count: 1, Source: "x", Recreates: true, Text: "or else"}), "1 pod(s) have no seat: they were created before the x, or bypassed the webhook, or else; wait: Stowage gives them a seat or recreates them, unless its controllers are down"},
+		{about("StatefulSet", SourceGone, Values{Pool: "a", Recreates: true}), sourceGone + "wait: Stowage recreates them, unless stowage.dev/repair is Off or stowage.dev/mode is not Enforce; or delete these pods, so that their owner creates others without a pool, or write the strategy again"},
+		{about("StatefulSet", SourceGone, Values{Pool: "a", Recreates: true, NoMoves: true}), sourceGone + "first correct the problem that stops Stowage from recreating pods; then wait: Stowage recreates them, unless stowage.dev/repair is Off or stowage.dev/mode is not Enforce; or delete these pods, so that their owner creates others without a pool, or write the strategy again"},
+		{about("RayJob", SourceGone, Values{Pool: "a"}), sourceGone + "delete these pods, so that their owner creates others without a pool, or write the strategy again; Stowage does not recreate them"},
+		{about("Job", SourceGone, Values{Pool: "a", Recreates: true}), sourceGone + "create the Job again, because it counts a pod that is deleted as failed, or write its strategy again; Stowage recreates the pods only of a Job that is not Indexed and whose podFailurePolicy ignores disruptions"},
 		{web(OutsidePool, Values{Count: 1, Preferred: true}), "1 pod(s) are outside the pool of their seat, as enforcement Preferred allows; make room in the pool, and " + rollOut},
 		{web(OverInDomain, Values{Count: 1, Evict: true}), "1 pod(s) are in a domain that has too many of their pool; " + rollOut},
 		{web(PodsRefused, Values{Count: 2, Of: 5, Text: "no"}), "2 of 5 pods exist, because the API server refuses to create more: no; correct what the message names: the pod template, a quota, LimitRange or admission policy, or an object that is missing"},

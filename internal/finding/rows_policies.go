@@ -2,7 +2,10 @@ package finding
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
@@ -82,11 +85,21 @@ var ofPolicies = map[Reason]row{
 	},
 }
 
-// OfUnreadable returns what a finding says of kinds that Stowage may not read. Of kinds that the API server does not have, it says nothing.
+// Grantable reports whether a right is proposed to read a kind that Stowage may not read. Of the core group, only ReplicationControllers make pods: nothing
+// that a tenant writes has anybody grant Secrets.
+func Grantable(u stowage.UnreadableKind) bool {
+	return len(u.Lacks) > 0 && !slices.ContainsFunc(u.Lacks, func(lack string) bool {
+		of := schema.ParseGroupResource(lack)
+		resource, _, _ := strings.Cut(of.Resource, "/")
+		return of.Group == "" && resource != "replicationcontrollers"
+	})
+}
+
+// OfUnreadable returns what a finding says of kinds that Stowage may not read. Of those that are not [Grantable], it says nothing.
 func OfUnreadable(kinds []stowage.UnreadableKind) (v Values) {
 	var lacks, rules []string
 	for i := range kinds {
-		if len(kinds[i].Lacks) == 0 {
+		if !Grantable(kinds[i]) {
 			continue
 		}
 		lacks = append(lacks, kinds[i].Lacks...)

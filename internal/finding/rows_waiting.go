@@ -51,6 +51,12 @@ var ofWaitingPods = map[Reason]row{
 		},
 		example: of(Values{Other: "default-scheduler"}),
 	},
+	WaitsWithoutSeat: {
+		means:    "Pods of a workload with a strategy wait for a node, and have no seat for a reason of their own.",
+		sentence: func(f *Finding) string { return f.Text },
+		remedy:   func(f *Finding) string { return f.Fix },
+		example:  of(Values{Text: "every pool has its maximum, so these pods have no seat, and no node takes them", Fix: "raise maxReplicas of a pool, add nodes, or ask for fewer pods"}),
+	},
 	VolumeMissing: {
 		means: "Pods wait for a PersistentVolumeClaim that does not exist or has no volume.",
 		sentence: func(f *Finding) string {

@@ -157,7 +157,7 @@ var ofWorkloads = map[Reason]row{
 	WithoutSeat: {
 		means: "Pods have no seat.",
 		sentence: func(f *Finding) string {
-			return fmt.Sprintf("%d pod(s) have no seat: they were created before the %s, or bypassed the webhook", f.Count, f.Source)
+			return fmt.Sprintf("%d pod(s) have no seat: they were created before the %s, or bypassed the webhook", f.Count, f.Source) + ifElse(f.Text == "", "", ", "+f.Text)
 		},
 		remedy: func(f *Finding) string {
 			text := "wait: Stowage gives them a seat or recreates them, unless its controllers are down"
@@ -264,11 +264,15 @@ var ofWorkloads = map[Reason]row{
 		},
 		remedy: func(f *Finding) string {
 			if f.Kind == "Job" {
-				return "create the Job again, because it counts a pod that is deleted as failed; or write its strategy again"
+				return "create the Job again, because it counts a pod that is deleted as failed, or write its strategy again; Stowage recreates the pods only of a Job that is not Indexed and whose podFailurePolicy ignores disruptions"
 			}
-			return "delete these pods, so that their owner creates others without a pool, or write the strategy again; Stowage recreates only those of ReplicaSets, unless " + stowage.RepairAnnotation + " is " + string(stowage.RepairOff)
+			others := "delete these pods, so that their owner creates others without a pool, or write the strategy again"
+			if !f.Recreates {
+				return others + "; Stowage does not recreate them"
+			}
+			return f.noMoves("recreating pods") + "wait: Stowage recreates them, unless " + stowage.RepairAnnotation + " is " + string(stowage.RepairOff) + " or " + stowage.ModeKey + " is not " + string(stowage.ModeEnforce) + "; or " + others
 		},
-		example: Finding{Namespace: "shop", Kind: "StatefulSet", Name: "db", Values: Values{Pool: "spot"}},
+		example: Finding{Namespace: "shop", Kind: "StatefulSet", Name: "db", Values: Values{Pool: "spot", Recreates: true}},
 	},
 	PinsLeft: {
 		severity: Note, means: "Pods run where a strategy put them that is gone or does not count any more, and still select the nodes of their pool.",

@@ -69,6 +69,7 @@ const (
 	NotScheduled     Reason = "NotScheduled"
 	VolumeMissing    Reason = "VolumeMissing"
 	VolumeOutOfReach Reason = "VolumeOutOfReach"
+	WaitsWithoutSeat Reason = "WaitsWithoutSeat"
 
 	FitsNoNode     Reason = "FitsNoNode"
 	NotYetObserved Reason = "NotYetObserved"

@@ -61,7 +61,7 @@ func (g *group) causes(r *Report) (waits bool) {
 		Adopted: g.adopted, Staying: g.staying, Adopting: g.adopting,
 	}
 	of.Outside, of.Lacking, of.LackIn, of.LackWhich = g.outsider, g.lacking, g.lackIn, g.lackWhich
-	of.CostWriter = g.costWriter
+	of.CostWriter, of.VolumesUnknown = g.costWriter, g.volumesUnknown
 	if g.failure != "" {
 		of.Adds = slices.Concat(g.policy.Adds(), g.vm)
 	}

@@ -261,7 +261,7 @@ func (s *subject) noSeat(ctx context.Context, p *policy.Policy) *noSeat {
 			return &noSeat{Unreadable: unreadable}
 		}
 	}
-	if strings.HasPrefix(s.pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginFull)) {
+	if foundFull(s.pod) {
 		return &noSeat{PoolsFull: true}
 	}
 	if s.view.Gated(stowage.SeatGate) {

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -42,13 +43,13 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 		if len(answer.Warnings) > 0 {
 			why = "left alone, because what is written as its mode is taken as Audit"
 		}
-		g.idle = cmp.Or(g.idle, why)
+		g.idle, m.leftAlone = cmp.Or(g.idle, why), true
 		return nil
 	}
 	if p.Layout != nil {
 		if key, pinned := placement.Pinned(pod, p.Strategy, nodeset.Set{}); pinned {
 			if p.Distributor == nil || template.Spec.NodeName != "" { // the author of a PodDistributor names the workload, and contradicts himself
-				g.idle = cmp.Or(g.idle, "its pods choose their nodes themselves, by "+key)
+				g.idle, m.choosesBy = cmp.Or(g.idle, "its pods choose their nodes themselves, by "+key), key
 				return nil
 			}
 		}
@@ -107,6 +108,7 @@ type group struct {
 	// lacking are the pods that have not what their pool gives to new ones, with one of these pools and what it gives.
 	lacking           int64
 	lackIn, lackWhich string
+	volumesUnknown    bool     // of pods without a seat that wait
 	ungiven           []string // which podLabels of its pools its pods never get
 	pin               pin
 	pinned            *stowage.Hindrance // the pods without a seat that choose their nodes themselves, or nil
@@ -192,10 +194,12 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 		g.Untaken = cmp.Or(g.Untaken, division.Untaken(p.Layout, gaps, replicas))
 	}
 	m.asked = replicas
-	without := max(0, m.unseated-int64(len(adopting))-elsewhere.Others-int64(len(elsewhere.Own)))
+	g.noteVolumes(ctx, all, p, m)
+	without := max(0, m.unseated-int64(len(adopting)+len(elsewhere.Own)+len(m.elsewhere))-elsewhere.Others)
 	unseated := min(without, max(0, p.Seats()-seated))
 	g.Division.Unseated += unseated
 	g.overflow += without - unseated
+	m.beyond = without > unseated && unseated == 0
 	return nil
 }
 
@@ -211,6 +215,24 @@ func (g *group) notePinned(s *snapshot, p *policy.Policy, m *podOwner) {
 			g.pin = pinOf(&cells{owners: s.ownersByUID, created: s.created}, p, pod)
 		}
 		g.pinned.Count++
+	}
+}
+
+// noteVolumes notes the pods that wait without a seat because no node of a pool reaches their volumes. They have a problem of their own.
+func (g *group) noteVolumes(ctx context.Context, all *groups, p *policy.Policy, m *podOwner) {
+	m.elsewhere = map[types.UID]bool{}
+	for _, pod := range m.bare {
+		claims := podstatus.VolumeClaims(&pod.Spec)
+		if pod.Spec.NodeName != "" || len(claims) == 0 {
+			continue
+		}
+		reach, err := all.finder.Reached(ctx, p, policy.Bound{Namespace: pod.Namespace, Claims: claims}, all.s.cells.with(ctx))
+		switch {
+		case err != nil || all.s.hiddenVolumes || reach != nil && reach.Unknown:
+			g.volumesUnknown = true
+		case reach != nil && reach.Nowhere():
+			m.elsewhere[pod.UID] = true
+		}
 	}
 }
 

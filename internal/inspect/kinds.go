@@ -287,8 +287,8 @@ func missingFields(at string, want, is *apiextensionsv1.JSONSchemaProps) (out []
 	return out
 }
 
-// olderProblems adds the kinds that lack fields. While Stowage itself is of another version than this program, its kinds are of that version, and only
-// a warning says so.
+// olderProblems adds the kinds that lack fields. While Stowage itself is of another version than this program, or may be, its kinds are of that version,
+// and only a warning says so.
 func (i *Inspector) olderProblems(r *Report) error {
 	found, err := i.older()
 	if err != nil {
@@ -296,11 +296,14 @@ func (i *Inspector) olderProblems(r *Report) error {
 	}
 	for n := range found {
 		f := &found[n]
-		if v := versionOf(r); v != "" && strings.TrimPrefix(v, "v") != strings.TrimPrefix(version.String(), "v") {
+		switch v := versionOf(r); {
+		case v != "" && strings.TrimPrefix(v, "v") != strings.TrimPrefix(version.String(), "v"):
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s %s; Stowage is of version %s there", f.Object(), f.Sentence(), v))
-			continue
+		case v == "" && slices.Contains(r.hidden, hiddenReplicas):
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s %s; of which version Stowage is there, you may not read", f.Object(), f.Sentence()))
+		default:
+			r.problem(*f)
 		}
-		r.problem(*f)
 	}
 	return nil
 }

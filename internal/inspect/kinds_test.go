@@ -246,21 +246,31 @@ func TestOlderKinds(t *testing.T) {
 		})
 	}
 
-	i := newInspector(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage", Labels: map[string]string{"app.kubernetes.io/version": "v0.0.1-other"}}, Status: appsv1.DeploymentStatus{ReadyReplicas: 1}})
-	i.Discovery = &apiServer{change: without("rebalance")}
-	r, err := i.Status(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(r.Problems) > 0 || !strings.Contains(strings.Join(r.Warnings, ""), "lacks spec.rebalance") {
-		t.Errorf("where Stowage is of another version, the problems are %+v, and the warnings %q", r.Problems, r.Warnings)
+	// Stowage is of another version there, or that may be.
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage", Labels: map[string]string{"app.kubernetes.io/version": "v0.0.1-other"}}, Status: appsv1.DeploymentStatus{ReadyReplicas: 1}}
+	for want, refused := range map[string][]any{"; Stowage is of version v0.0.1-other there": nil, "; of which version Stowage is there, you may not read": {deployment}} {
+		i := newInspector(t, deployment.DeepCopy())
+		i.Discovery, i.Client = &apiServer{change: without("rebalance")}, refusing(i.Client, refused...)
+		r, err := i.Status(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &Answer{OK: true}
+		if err := i.kindProblems(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		for what, warnings := range map[string][]string{"status": r.Warnings, "check": a.Notes} {
+			if text := strings.Join(warnings, "\n"); !r.OK() || !a.Sound() || !strings.Contains(text, "lacks spec.rebalance") || !strings.Contains(text, want) {
+				t.Errorf("%s: the problems are %+v, those of check %+v, and the warnings %q, want %q", what, r.Problems, a.Causes, text, want)
+			}
+		}
 	}
 	// A followed status does not read the schemas each time, and sees a change a minute later.
-	i = newInspector(t)
+	i := newInspector(t)
 	server := &apiServer{change: without("rebalance")}
 	i.Discovery = server
 	for _, want := range []int{1, 1} {
-		if r, err = i.Status(t.Context(), ""); err != nil || len(r.Problems) != want {
+		if r, err := i.Status(t.Context(), ""); err != nil || len(r.Problems) != want {
 			t.Errorf("the problems are %+v, %v", r.Problems, err)
 		}
 		server.openAPI = errors.New("read again")

@@ -13,6 +13,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/nodeset"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
+	"github.com/stowage-dev/stowage/internal/spread/placement"
 )
 
 // left is a workload that no source divides any more, with its pods that select the nodes of a pool.
@@ -55,10 +57,13 @@ func (all *groups) leftPins(r *Report) (out []Workload) {
 	return out
 }
 
-// pinnedByUs reports whether a pod with a seat selects nodes by more than its template.
+// pinnedByUs reports whether a pod with a seat selects nodes by more than its template. One that prefers its pool does not, so a preference of the weight
+// that Stowage writes tells of that, unless the claim says that the pool was required. The claims of policies do not say it.
 func (all *groups) pinnedByUs(m *podOwner, pod *corev1.Pod) bool {
 	template := all.s.created[m.UID].Spec
-	if preferences(pod.Spec.Affinity) > preferences(template.Affinity) {
+	source := observed.Unverified(pod, m.UID).Source
+	required := source.UID == "" && source.Selector != ""
+	if !required && preferences(pod.Spec.Affinity) > preferences(template.Affinity) {
 		return false // its pool is preferred
 	}
 	for key, value := range pod.Spec.NodeSelector {
@@ -66,16 +71,16 @@ func (all *groups) pinnedByUs(m *podOwner, pod *corev1.Pod) bool {
 			return true
 		}
 	}
-	required := nodeset.RequiredOf(pod.Spec.Affinity)
-	return required != nil && !reflect.DeepEqual(required, nodeset.RequiredOf(template.Affinity))
+	terms := nodeset.RequiredOf(pod.Spec.Affinity)
+	return terms != nil && !reflect.DeepEqual(terms, nodeset.RequiredOf(template.Affinity))
 }
 
-// preferences is how many kinds of nodes an affinity prefers.
+// preferences is how many kinds of nodes an affinity prefers as Stowage writes it.
 func preferences(a *corev1.Affinity) int {
 	if a == nil || a.NodeAffinity == nil {
 		return 0
 	}
-	return len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	return countNot(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, func(t corev1.PreferredSchedulingTerm) bool { return t.Weight != placement.PreferenceWeight })
 }
 
 // leftWorkload is the row of such a workload.

@@ -62,6 +62,18 @@ func TestPinsLeft(t *testing.T) {
 				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 100}}}}
 			})}, note: "-",
 		},
+		"they select their pool, and prefer nodes for another reason": {
+			objects: []client.Object{web(1, bare), pod("x", "first", 1, func(p *corev1.Pod) {
+				sign(ledger.OriginClaimed, ledger.WithSource("id", "first", ledger.Source{Selector: "12345678"}))(p)
+				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 100}}}}
+			})}, note: "1 of them still select the nodes of their pools: 1 in pool first",
+		},
+		"a policy's pods select their pool, and prefer nodes for another reason": {
+			objects: []client.Object{web(1, bare), pod("x", "first", 1, func(p *corev1.Pod) {
+				sign(ledger.OriginClaimed, ledger.WithSource("id", "first@12345678", ledger.Source{UID: "policy", Generation: 1}))(p)
+				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 1}}}}
+			})}, note: "1 of them still select the nodes of their pools: 1 in pool first",
+		},
 		"they require expressions": {
 			objects: []client.Object{web(1, bare), pod("x", "first", 1, func(p *corev1.Pod) {
 				p.Spec.NodeSelector = nil

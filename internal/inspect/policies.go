@@ -88,7 +88,7 @@ func (s *snapshot) policyReport(p *policy.SpreadPolicy, st *stowage.SpreadPolicy
 	note(st.ObservedGeneration != p.Generation, "the leader has not counted its workloads since its last change")
 	note(st.ObservedGeneration == p.Generation && st.Workloads == 0 && unreadable.Objects == "", "%s", s.selectsNothing(p))
 	for _, u := range st.Unreadable {
-		note(len(u.Lacks) == 0, "the API server has no kind %s of %s", u.Kind, cmp.Or(u.Group, "the core group"))
+		note(len(u.Lacks) == 0, "the API server has no kind %s of %s with a scale subresource", u.Kind, cmp.Or(u.Group, "the core group"))
 	}
 	if a := st.Audit; a != nil {
 		note(true, "Enforce would move %d of %d pods at their next rollout", a.InOtherPool+a.InOtherDomain+a.Outside, a.Pods)

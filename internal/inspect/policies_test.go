@@ -112,3 +112,36 @@ func TestUnreadableKinds(t *testing.T) {
 	}
 	golden(t, "unreadable.golden", texts)
 }
+
+// No right is proposed that only the policies of another namespace ask for, nor one of the core group.
+func TestRightsOfOthers(t *testing.T) {
+	naming := func(namespace, group, kind string, lacks ...string) client.Object {
+		p := unreadablePolicy()
+		p.Namespace, p.Spec.Kinds = namespace, []stowage.OwnerKind{{Group: group, Kind: kind}}
+		p.Status.Unreadable = []stowage.UnreadableKind{{OwnerKind: p.Spec.Kinds[0], Lacks: lacks}}
+		return p
+	}
+	for name, tc := range map[string]struct {
+		policy client.Object
+		heard  string
+		want   string
+	}{
+		"the namespace's own policy":  {policy: naming("ns", "example.net", "PipelineSet", "pipelinesets.example.net"), want: "get-pipelinesets.example.net"},
+		"that of another namespace":   {policy: naming("evil", "example.net", "PipelineSet", "pipelinesets.example.net")},
+		"ReplicationControllers":      {policy: naming("ns", "", "ReplicationController", "replicationcontrollers"), want: "get-replicationcontrollers"},
+		"Secrets":                     {policy: naming("ns", "", "Secret", "secrets", "secrets/scale")},
+		"Secrets, with an odd name":   {policy: naming("ns", "", "Secret", "secrets.")},
+		"Secrets, behind another":     {policy: naming("ns", "example.net", "PipelineSet", "pipelinesets.example.net", "secrets")},
+		"Secrets, by a replica":       {policy: naming("ns", "", "Secret"), heard: "get-secrets get-secrets/scale"},
+		"another kind, by a replica":  {policy: naming("ns", "example.net", "PipelineSet"), heard: "get-pipelinesets.example.net", want: "get-pipelinesets.example.net"},
+		"another right, by a replica": {policy: naming("ns", "", "Secret"), heard: "list-nodes get-secrets", want: "list-nodes"},
+	} {
+		a := &Answer{OK: true, Replica: "stowage-0", Lacks: strings.Fields(tc.heard)}
+		if err := newInspector(t, tc.policy).allLacks(t.Context(), "ns", a); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(a.Lacks, " "); got != tc.want || a.Sound() != (tc.want == "") || strings.Contains(a.text(), "secrets") {
+			t.Errorf("%s: it lacks %q, want %q: %s", name, got, tc.want, a.text())
+		}
+	}
+}

@@ -55,8 +55,8 @@ type snapshot struct {
 	// gateTemplates are the objects whose pod template has the gate, as namespace/kind/name. One may be there several times.
 	gateTemplates []string
 
-	// hiddenTemplates says that the FlexDaemonsetTemplates may not be listed.
-	hiddenTemplates bool
+	// hiddenTemplates and hiddenVolumes say that the FlexDaemonsetTemplates, and the PersistentVolumes, may not be listed.
+	hiddenTemplates, hiddenVolumes bool
 	// registration is nil where there is none, and where it may not be read: then hiddenRegistration
 	// is set.
 	registration       *selection.Registration
@@ -169,6 +169,12 @@ type podOwner struct {
 	names  []string
 	policy *policy.Policy // nil if its pods have none
 	asked  int64          // how many pods it asks for, if a policy divides them
+	// Why pods without a seat get none: the mode leaves them alone, the template chooses nodes by something, every pool has its maximum, or no pool reaches
+	// their volumes.
+	leftAlone bool
+	choosesBy string
+	beyond    bool
+	elsewhere map[types.UID]bool
 }
 
 // busy reports whether it has pods, or asks for some.
@@ -251,19 +257,21 @@ func (s *snapshot) missingClasses(c *policy.Compiled) (out []finding.Values) {
 	return out
 }
 
-// listVolumes lists the PersistentVolumes where a pod that runs may be held by one. Without the right to read them, it is not known where
+// listVolumes lists the PersistentVolumes where a pod may be held by one. Without the right to read them, it is not known where
 // volumes are, and the report says of such pods that they may stay where they run.
 func (i *Inspector) listVolumes(ctx context.Context, s *snapshot) error {
 	if !i.Spread || !slices.ContainsFunc(s.pods, func(pod *corev1.Pod) bool {
-		return pod.Spec.NodeName != "" && len(podstatus.VolumeClaims(&pod.Spec)) > 0
+		return len(podstatus.VolumeClaims(&pod.Spec)) > 0
 	}) {
 		return nil
 	}
-	return readable(each(ctx, i, &corev1.PersistentVolumeList{}, func(v *corev1.PersistentVolume) {
+	err := each(ctx, i, &corev1.PersistentVolumeList{}, func(v *corev1.PersistentVolume) {
 		if v.Status.Phase == corev1.VolumeBound {
 			s.objects.Volumes = append(s.objects.Volumes, *v)
 		}
-	}))
+	})
+	s.hiddenVolumes = apierrors.IsForbidden(err)
+	return readable(err)
 }
 
 // add adds a workload; with the template of its pods, if it makes pods.
@@ -380,42 +388,4 @@ func (i *Inspector) listTemplates(ctx context.Context, s *snapshot, r *Report) e
 		s.objects.Templates, s.hiddenTemplates = nil, true
 	}
 	return r.unlessHidden("FlexDaemonsetTemplates", err)
-}
-
-// addUnseated adds a pod without a seat, if it is known what made it.
-func (m *podOwner) addUnseated(pod *corev1.Pod) {
-	if m == nil {
-		return
-	}
-	m.unseated++
-	m.bare = append(m.bare, pod)
-	if stays(pod) {
-		m.held = append(m.held, pod)
-	}
-	if !proven(pod) && !hasGate(&pod.Spec) {
-		m.unanswered = append(m.unanswered, pod.CreationTimestamp.Time)
-	}
-}
-
-// assignPods gives the pods of the report to what made them, which may be of a kind that was not listed.
-func (i *Inspector) assignPods(s *snapshot) {
-	for _, pod := range s.pods {
-		if proven(pod) && !adopted(pod) || i.PeerPods.Targets(runtimeClass(pod)) && i.vmsOf(pod) > 0 {
-			s.answered[pod.Namespace] = append(s.answered[pod.Namespace], pod.CreationTimestamp.Time)
-		}
-		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner == nil || !s.Covers(pod.Namespace) || !podstatus.Active(pod) {
-			continue
-		}
-		m := s.ownersByUID[owner.UID]
-		if !proven(pod) || pod.Labels[stowage.SeatLabel] == "" { // a proof alone says that every pool was full
-			m.addUnseated(pod)
-			continue
-		}
-		if m == nil {
-			w := &world.Workload{Ref: world.RefOf(owner), Namespace: pod.Namespace, Replicas: -1, Current: -1}
-			m = s.addOwner(w, corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta})
-		}
-		m.pods = append(m.pods, pod)
-	}
 }

@@ -43,7 +43,7 @@ func kindLacks(ctx context.Context, reader world.Snapshot, namespace string, of 
 		}
 		for _, u := range found {
 			other := of != nil && (u.Kind != of.Kind || u.Group != of.Group())
-			if len(u.Lacks) > 0 && !other && !slices.ContainsFunc(lacks, func(have stowage.UnreadableKind) bool { return have.OwnerKind == u.OwnerKind }) {
+			if finding.Grantable(u) && !other && !slices.ContainsFunc(lacks, func(have stowage.UnreadableKind) bool { return have.OwnerKind == u.OwnerKind }) {
 				lacks = append(lacks, u)
 			}
 		}
@@ -51,7 +51,8 @@ func kindLacks(ctx context.Context, reader world.Snapshot, namespace string, of 
 	return lacks, nil
 }
 
-// kindsToGrant adds the kinds that Stowage may not read, with the ClusterRole to add. Heard are the resources that the replica that answered lacks.
+// kindsToGrant adds the kinds that the policies of a namespace and of the cluster name and that Stowage may not read, with the ClusterRole to add. Heard are
+// the resources that the replica that answered lacks.
 func (i *Inspector) kindsToGrant(ctx context.Context, namespace string, heard []string, a *Answer) error {
 	lacks, err := kindLacks(ctx, i.live(), namespace, nil)
 	if readable(err) != nil && !absent(err) {
@@ -61,7 +62,9 @@ func (i *Inspector) kindsToGrant(ctx context.Context, namespace string, heard []
 		known := slices.IndexFunc(lacks, func(u stowage.UnreadableKind) bool { return wholeOf(u.Lacks[0]) == wholeOf(resource) })
 		switch {
 		case known < 0:
-			lacks = append(lacks, stowage.UnreadableKind{Lacks: []string{resource}})
+			if u := (stowage.UnreadableKind{Lacks: []string{resource}}); finding.Grantable(u) {
+				lacks = append(lacks, u)
+			}
 		case !slices.Contains(lacks[known].Lacks, resource):
 			lacks[known].Lacks = append(slices.Clone(lacks[known].Lacks), resource)
 		}
@@ -140,7 +143,7 @@ func (s *subject) unreadable(ctx context.Context, ask bool) string {
 	if err == nil && len(lacks) == 0 && ask {
 		lacks = s.review(ctx, owner)
 	}
-	if len(lacks) == 0 {
+	if lacks = slices.DeleteFunc(lacks, func(u stowage.UnreadableKind) bool { return !finding.Grantable(u) }); len(lacks) == 0 {
 		return ""
 	}
 	f := finding.Finding{Reason: finding.KindNotReadable, Values: finding.OfUnreadable(lacks)}

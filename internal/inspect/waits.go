@@ -23,6 +23,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/podpatch"
 	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/spread/division"
+	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/sequence"
@@ -94,12 +95,45 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 	case pod.Labels[stowage.SizedByLabel] != "" && ofDaemonSet(pod):
 		return finding.NoRoomForSize, finding.Values{Other: pod.Labels[stowage.SizedByLabel]}
 	case pod.Labels[stowage.SeatLabel] == "" || !proven(pod): // anybody may write the label
+		return c.withoutSeat(pod, p)
 	case p != nil:
 		return c.inPool(ctx, pod, p, volumes)
 	case c.Spread && !adopted(pod) && (!c.hiddenPolicies || !ofPolicy(pod)):
-		return finding.SourceGone, finding.Values{Pool: pod.Labels[stowage.PoolLabel]}
+		return finding.SourceGone, finding.Values{Pool: pod.Labels[stowage.PoolLabel], Recreates: successor.Never(pod) == ""}
 	}
 	return "", finding.Values{}
+}
+
+// withoutSeat returns why a pod that waits has no seat, where it gets none for as long as that is so. Else its workload tells of it.
+func (c *cells) withoutSeat(pod *corev1.Pod, p *policy.Policy) (finding.Reason, finding.Values) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if p == nil || p.Layout == nil || owner == nil || c.owners[owner.UID] == nil {
+		return "", finding.Values{}
+	}
+	m, v := c.owners[owner.UID], finding.Values{}
+	switch {
+	case m.leftAlone:
+		return "", v
+	case m.choosesBy != "":
+		v.Text = "the pod template chooses its nodes itself, by " + m.choosesBy + ", so the strategy does not divide these pods, and none of those nodes takes them"
+		v.Fix = "make room on those nodes, add some, or remove that from the pod template, so that the strategy divides the pods"
+	case p.Nowhere():
+		return "", v
+	case m.beyond || foundFull(pod):
+		v.Text = "every pool has its maximum, so these pods have no seat, and no node takes them"
+		v.Fix = "raise maxReplicas of a pool, add nodes, or ask for fewer pods"
+	case m.elsewhere[pod.UID]:
+		v.Text = "no node of a pool reaches the volumes of these pods, so they have no seat, and no node that does takes them"
+		v.Fix = "make room on the nodes that reach the volumes, or add one to a pool; or, if what the volumes hold may be lost, delete the claims, and then the pods"
+	default:
+		return "", v
+	}
+	return finding.WaitsWithoutSeat, v
+}
+
+// foundFull reports whether a pod has no seat because every pool had its maximum when it was created.
+func foundFull(pod *corev1.Pod) bool {
+	return strings.HasPrefix(pod.Annotations[stowage.ClaimAnnotation], string(ledger.OriginFull))
 }
 
 // volumesOf returns what is known of the volumes of a pod that a policy divides or that has a size: see [cells.claims].

@@ -82,10 +82,14 @@ func (a Added) counted(why string) (Answer, bool) {
 		if len(parts) == 0 && slices.Contains(b.about, Requests) {
 			parts = a.of(func(p *Part) bool { return p.Field == Requests })
 		}
-		if len(parts) == 0 {
-			return Answer{}, true
+		if len(parts) > 0 {
+			return Answer{Ours, parts}, true
 		}
-		return Answer{Ours, parts}, true
+		// A ResourceQuota may be for the pods of a PriorityClass, and the text has its name alone.
+		if parts = a.of(func(p *Part) bool { return p.Field == PriorityClass }); len(parts) > 0 && quota.MatchString(why) {
+			return Answer{Unknown, parts}, true
+		}
+		return Answer{}, true
 	}
 	return Answer{}, false
 }
@@ -126,6 +130,9 @@ var builtIn = []struct {
 	{is: regexp.MustCompile(`insufficient quota to match these scopes|no priorityclass with name`), about: []Field{PriorityClass}},
 	{is: regexp.MustCompile(`violates podsecurity|service ?account ".*" not found|error looking up service account|is being terminated`)},
 }
+
+// quota is how a text names a ResourceQuota that refuses a pod.
+var quota = regexp.MustCompile(`(?:exceeded|failed) quota: `)
 
 // named reports whether a text in lower case names an entry. A key of one plain word, such as type, counts only with its value.
 func (p *Part) named(text string) bool {

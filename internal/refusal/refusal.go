@@ -2,7 +2,8 @@
 //
 // All that is known is a text, which the author of an admission policy may have written. So [Judge] compares it with what Stowage adds to the pods of
 // this workload: a key that it names is proof, and so is the name of a field that Stowage writes. A text about something else, such as a quota of CPU or
-// the source of an image, is not Stowage's. Of any other denial the answer is [Unknown], and a dry run tells. The package is pure.
+// the source of an image, is not Stowage's. Of any other denial the answer is [Unknown], and a dry run tells; so it is of a quota where pods get a
+// PriorityClass, for which the quota may be. The package is pure.
 package refusal
 
 import (

@@ -61,8 +61,8 @@ type process struct {
 	endpoints   toolscache.SharedIndexInformer // of the webhook's Service
 	recorder    events.Recorder
 	rights      *rights
-	// lacks returns the rights that this process lacks, each in a word, with those to read kinds that policies name.
-	lacks func(context.Context) []string
+	// lacks returns the rights that this process lacks, each in a word, with those to read kinds that the policies of a namespace name.
+	lacks func(ctx context.Context, namespace string) []string
 }
 
 // AddBuildInfo registers a metric of the version.

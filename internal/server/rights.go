@@ -143,13 +143,13 @@ func (r *rights) Lacks(ctx context.Context) []string {
 	return lacks
 }
 
-// kindsLacking returns the rights to read kinds that policies name and that a process lacks, each in a word.
-func kindsLacking(ctx context.Context, kinds *readable.Kinds, reader *worldcache.Cache) (lacks []string) {
+// kindsLacking returns the rights that a process lacks to read kinds which policies of a namespace or of the cluster name, each in a word.
+func kindsLacking(ctx context.Context, namespace string, kinds *readable.Kinds, reader *worldcache.Cache) (lacks []string) {
 	ctx, cancel := context.WithTimeout(ctx, rightsTimeout)
 	defer cancel()
 	all := reader.AllPolicies()
 	kinds.Look(ctx, all)
-	for _, resource := range kinds.Lacks(all) {
+	for _, resource := range kinds.Lacks(all, namespace) {
 		lacks = append(lacks, stowage.CheckLacksGet+resource)
 	}
 	return lacks

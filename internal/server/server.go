@@ -154,8 +154,8 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 		needs: slices.Concat(readsOf(kinds, p.mgr.GetScheme(), p.mgr.GetRESTMapper()), writesOf(on)),
 	}
 	named := readable.New(p.clients.set.Discovery(), p.rights.reviews, p.env.Clock)
-	p.lacks = func(ctx context.Context) []string {
-		return slices.Concat(p.rights.Lacks(ctx), kindsLacking(ctx, named, reader))
+	p.lacks = func(ctx context.Context, namespace string) []string {
+		return slices.Concat(p.rights.Lacks(ctx), kindsLacking(ctx, namespace, named, reader))
 	}
 	if err := worldcache.StartInformers(ctx, p.mgr.GetCache(), on); err != nil {
 		return nil, err

@@ -380,7 +380,7 @@ type SpreadPolicyStatus struct {
 	// withoutSeat.
 	// +optional
 	ChooseNodes int32 `json:"chooseNodes,omitempty"`
-	// Unreadable are those of spec.kinds whose objects Stowage cannot read, so that their pods get no seat.
+	// Unreadable are those of spec.kinds whose objects Stowage cannot read, so that their pods get no seat, and those that have no scale.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
@@ -407,11 +407,11 @@ type SpreadPolicyStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// UnreadableKind is a kind whose objects Stowage cannot read.
+// UnreadableKind is a kind whose objects Stowage cannot read, or that has no scale.
 type UnreadableKind struct {
 	OwnerKind `json:",inline"`
 	// Lacks are the resources that Stowage's account may not get, such as pipelinesets.example.net. There are none where the API server does not
-	// have the kind.
+	// have the kind, or where the kind has no scale subresource. Stowage asks for no right then.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2

@@ -28,6 +28,8 @@ type Workload struct {
 	// Lacking are the pods that have not what their pool gives to new ones, with one of these pools and what it gives.
 	Lacking           int64
 	LackIn, LackWhich string
+	// VolumesUnknown says that pods without a seat wait which may have none because of their volumes.
+	VolumesUnknown bool
 	// Hindrances are what keeps pods from moving that are in the wrong place.
 	Hindrances []stowage.Hindrance
 	// Seen says when they were seen, if that is long ago.
@@ -126,7 +128,12 @@ func (f *findings) places() {
 		f.add(finding.PoolRemoved, func(v *finding.Values) { v.Count, v.Pool = f.Former, f.formerPools() })
 	}
 	if n := f.Unseated - f.Former - pinned; n > 0 {
-		f.add(finding.WithoutSeat, func(v *finding.Values) { v.Count, v.Staying = n, f.of.Staying })
+		f.add(finding.WithoutSeat, func(v *finding.Values) {
+			v.Count, v.Staying = n, f.of.Staying
+			if f.of.VolumesUnknown {
+				v.Text = "or have a volume of which it is not known whether a pool reaches it"
+			}
+		})
 	}
 }
 

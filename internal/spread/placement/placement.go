@@ -202,8 +202,8 @@ type Seat struct {
 	Tolerations []corev1.Toleration
 }
 
-// preferenceWeight is how much a preferred pool weighs; it is the API's maximum.
-const preferenceWeight = 100
+// PreferenceWeight is how much a preferred pool weighs; it is the API's maximum.
+const PreferenceWeight = 100
 
 // Apply writes the seat into a pod. To write it twice changes nothing. [podpatch.Diff] makes of it the patch for a create, and
 // [podpatch.Merge] the one for a pod that exists.
@@ -247,7 +247,7 @@ func (s *Seat) Apply(pod *podpatch.Pod) {
 		}
 		return
 	}
-	pod.AddPreference(corev1.PreferredSchedulingTerm{Weight: preferenceWeight, Preference: corev1.NodeSelectorTerm{MatchExpressions: nodes.Requirements()}})
+	pod.AddPreference(corev1.PreferredSchedulingTerm{Weight: PreferenceWeight, Preference: corev1.NodeSelectorTerm{MatchExpressions: nodes.Requirements()}})
 }
 
 // Nodes are the seat's nodes.

@@ -47,7 +47,7 @@ type Kinds struct {
 	limit   *fair.Limiter[string]
 
 	mu sync.Mutex
-	// resources are those of the kinds that policies name, empty where the API server does not have a kind. It was asked at lookedAt.
+	// resources are those of the kinds that policies name, empty where the API server does not have a kind that scales. It was asked at lookedAt.
 	resources map[schema.GroupKind]string
 	lookedAt  time.Time
 	answers   map[question]answer
@@ -146,7 +146,8 @@ func (k *Kinds) Look(ctx context.Context, all *world.Policies) (changed bool) {
 	return changed || !maps.EqualFunc(before, k.answers, func(a, b answer) bool { return a.allowed == b.allowed })
 }
 
-// discover asks the API server which of some kinds it has. Of a group that does not answer, what was known stays.
+// discover asks the API server which of some kinds it has. A kind without the subresource scale counts as one that it does not have: whoever writes a
+// policy could otherwise have others let Stowage read Secrets. Of a group that does not answer, what was known stays.
 func (k *Kinds) discover(ctx context.Context, of []named) {
 	_, lists, err := k.served.ServerGroupsAndResourcesWithContext(ctx)
 	failed, partly := discovery.GroupDiscoveryFailedErrorGroups(err)
@@ -157,7 +158,7 @@ func (k *Kinds) discover(ctx context.Context, of []named) {
 	for gv := range failed {
 		silent[gv.Group] = true
 	}
-	found := map[schema.GroupKind]string{}
+	found, scales := map[schema.GroupKind]string{}, map[schema.GroupResource]bool{}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
@@ -165,7 +166,13 @@ func (k *Kinds) discover(ctx context.Context, of []named) {
 		}
 		for i := range list.APIResources {
 			r := &list.APIResources[i]
-			if gk := gv.WithKind(r.Kind).GroupKind(); !strings.Contains(r.Name, "/") && found[gk] == "" {
+			if whole, scale := strings.CutSuffix(r.Name, "/scale"); scale {
+				scales[schema.GroupResource{Group: gv.Group, Resource: whole}] = true
+			}
+		}
+		for i := range list.APIResources {
+			r := &list.APIResources[i]
+			if gk := gv.WithKind(r.Kind).GroupKind(); !strings.Contains(r.Name, "/") && found[gk] == "" && scales[schema.GroupResource{Group: gv.Group, Resource: r.Name}] {
 				found[gk] = r.Name
 			}
 		}
@@ -178,7 +185,7 @@ func (k *Kinds) discover(ctx context.Context, of []named) {
 }
 
 // resourcesOf returns what Stowage reads of the objects of a kind: themselves, and how many pods they ask for. There are none where the API server does
-// not have the kind, or where that is not known.
+// not have the kind with a scale, or where that is not known.
 func (k *Kinds) resourcesOf(gk schema.GroupKind) []schema.GroupResource {
 	resource := k.resources[gk]
 	if resource == "" {
@@ -219,7 +226,7 @@ func (k *Kinds) review(ctx context.Context, q question) (bool, error) {
 	return answer.Status.Allowed, nil
 }
 
-// Unreadable returns which of the kinds of a policy cannot be read, as far as that is known. The namespace is the policy's.
+// Unreadable returns which of the kinds of a policy cannot be read or have no scale, as far as that is known. The namespace is the policy's.
 func (k *Kinds) Unreadable(namespace string, kinds []stowage.OwnerKind) (out []stowage.UnreadableKind) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -248,10 +255,14 @@ func (k *Kinds) denied(namespace string, of schema.GroupResource) bool {
 	return known && !a.allowed
 }
 
-// Lacks returns what the account may not get of what it has to for the policies that there are, such as pipelinesets.example.net.
-func (k *Kinds) Lacks(all *world.Policies) []string {
+// Lacks returns what the account may not get of what it has to for the policies of a namespace and of the cluster, such as pipelinesets.example.net. What
+// the policies of other namespaces name is no matter of this one.
+func (k *Kinds) Lacks(all *world.Policies, namespace string) []string {
 	lacks := map[string]bool{}
 	for _, n := range namedBy(all) {
+		if n.namespace != "" && n.namespace != namespace {
+			continue
+		}
 		for _, u := range k.Unreadable(n.namespace, []stowage.OwnerKind{{Group: n.Group, Kind: n.Kind}}) {
 			for _, resource := range u.Lacks {
 				lacks[resource] = true

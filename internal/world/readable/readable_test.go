@@ -26,6 +26,7 @@ import (
 type server struct {
 	discovery.ServerResourcesInterface
 	kinds  map[stowage.OwnerKind]string // the names of their resources
+	others []*metav1.APIResourceList    // further ones
 	silent []string                     // groups that do not answer
 	down   error
 	// allowed are the resources that may be read, with the namespace in front where the right is for that one alone.
@@ -40,7 +41,7 @@ func (s *server) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIRe
 	if s.down != nil {
 		return nil, nil, s.down
 	}
-	var lists []*metav1.APIResourceList
+	lists := slices.Clone(s.others)
 	for of, resource := range s.kinds {
 		if slices.Contains(s.silent, of.Group) {
 			continue
@@ -173,6 +174,16 @@ func TestChangesAreNoticed(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	const resource, scale = "pipelinesets.example.net", "pipelinesets/scale.example.net"
 	all := []string{resource, scale}
+	others := []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "secrets", Kind: "Secret"}, {Name: "secrets/status", Kind: "Secret"}, {Name: "secretscale", Kind: "Secretscale"},
+			{Name: "replicationcontrollers", Kind: "ReplicationController"}, {Name: "replicationcontrollers/scale", Kind: "Scale", Group: "autoscaling"},
+		}},
+		{GroupVersion: "example.net/v2", APIResources: []metav1.APIResource{
+			{Name: "odds", Kind: "Odd"}, {Name: "odds/scale/status", Kind: "Odd"}, {Name: "twos", Kind: "Two"}, {Name: "twinsets", Kind: "Twin"}, {Name: "twins", Kind: "Twin"}, {Name: "twins/scale", Kind: "Scale"},
+		}},
+		{GroupVersion: "example.net/v1", APIResources: []metav1.APIResource{{Name: "twos", Kind: "Two"}, {Name: "twos/scale", Kind: "Scale"}}},
+	}
 	for name, tc := range map[string]struct {
 		allowed   []string
 		namespace string // of the policy
@@ -192,11 +203,17 @@ func TestUnreadable(t *testing.T) {
 		"a kind that is watched":                   {kind: stowage.OwnerKind{Group: "apps", Kind: "StatefulSet"}},
 		"a kind of a group that has others":        {allowed: all, kind: stowage.OwnerKind{Group: "example.net", Kind: "Other"}, absent: true},
 		"a group that there is not":                {kind: stowage.OwnerKind{Group: "gone.example.net", Kind: "PipelineSet"}, absent: true},
+		"a kind without a scale":                   {kind: stowage.OwnerKind{Kind: "Secret"}, namespace: "a", absent: true},
+		"the scale of another resource":            {kind: stowage.OwnerKind{Kind: "Secretscale"}, absent: true},
+		"a subresource of a scale":                 {kind: stowage.OwnerKind{Group: "example.net", Kind: "Odd"}, absent: true},
+		"a scale in another version":               {kind: stowage.OwnerKind{Group: "example.net", Kind: "Two"}, want: []string{"twos.example.net", "twos/scale.example.net"}},
+		"a kind that two resources have":           {kind: stowage.OwnerKind{Group: "example.net", Kind: "Twin"}, want: []string{"twins.example.net", "twins/scale.example.net"}},
+		"a kind of the core group with a scale":    {kind: stowage.OwnerKind{Kind: "ReplicationController"}, want: []string{"replicationcontrollers", "replicationcontrollers/scale"}},
 		"a group that does not answer":             {kind: pipelines, silent: []string{"example.net"}},
 		"another group does not answer":            {kind: pipelines, silent: []string{"metrics.example.net"}, want: all},
 		"an API server that does not answer":       {kind: pipelines, down: errors.New("no answer")},
 	} {
-		s := &server{kinds: map[stowage.OwnerKind]string{pipelines: "pipelinesets"}, allowed: map[string]bool{}, silent: tc.silent, down: tc.down}
+		s := &server{kinds: map[stowage.OwnerKind]string{pipelines: "pipelinesets"}, others: others, allowed: map[string]bool{}, silent: tc.silent, down: tc.down}
 		for _, a := range tc.allowed {
 			s.allowed[a] = true
 		}
@@ -210,8 +227,14 @@ func TestUnreadable(t *testing.T) {
 		if diff := cmp.Diff(want, k.Unreadable(tc.namespace, []stowage.OwnerKind{tc.kind})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if diff := cmp.Diff(tc.want, k.Lacks(of)); diff != "" {
-			t.Errorf("%s: all that is lacking (-want +got):\n%s", name, diff)
+		for namespace, concerned := range map[string]bool{tc.namespace: true, "other": tc.namespace == ""} {
+			var want []string
+			if concerned {
+				want = tc.want
+			}
+			if diff := cmp.Diff(want, k.Lacks(of, namespace)); diff != "" {
+				t.Errorf("%s: all that is lacking for namespace %q (-want +got):\n%s", name, namespace, diff)
+			}
 		}
 	}
 }
