@@ -78,7 +78,8 @@ func (n *Tenant) DaemonSet(name, template string) *appsv1.DaemonSet {
 // Ready waits until an app has so many active pods, each of them ready, and returns them.
 func (n *Tenant) Ready(t *testing.T, app string, count int) (pods []corev1.Pod) {
 	t.Helper()
-	Eventually(t, fmt.Sprintf("%s has %d ready pods", app, count), func() (bool, error) {
+	// Evictions have one rate for all workloads of the cluster, and so for all tests of a suite.
+	EventuallyWithin(t, 2*WaitTimeout, fmt.Sprintf("%s has %d ready pods", app, count), func() (bool, error) {
 		var err error
 		pods, err = n.Pods(t.Context(), app)
 		return len(pods) == count && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !podstatus.Ready(&p) }), err

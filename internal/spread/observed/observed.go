@@ -74,9 +74,8 @@ func New(pod *corev1.Pod, owner types.UID, carried ledger.Carried) Pod {
 	for _, claim := range ClaimsOf(&pod.Spec) {
 		p.Claims = append(p.Claims, shared(claim))
 	}
-	if shape := ShapeOf(pod); shape != nil && len(p.Claims) > 0 {
-		text, _ := json.Marshal(&shape.Spec) // it always encodes
-		p.Fit = shared(string(text))
+	if len(p.Claims) > 0 {
+		p.Fit = fitOf(pod)
 	}
 	if p.Origin != ledger.OriginOrdinal {
 		p.ID = strings.Clone(carried.ID) // not the whole annotation
@@ -108,6 +107,16 @@ func ShapeOf(pod *corev1.Pod) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace}, Spec: spec}
 	}
 	return nil
+}
+
+// fitOf returns the spec of [ShapeOf] as JSON, or "".
+func fitOf(pod *corev1.Pod) string {
+	shape := ShapeOf(pod)
+	if shape == nil {
+		return ""
+	}
+	text, _ := json.Marshal(&shape.Spec) // it always encodes
+	return shared(string(text))
 }
 
 // Shape returns what [ShapeOf] returned for a pod with claims, or nil.

@@ -45,9 +45,11 @@ func (p *Pods) Transformer() cache.TransformFunc {
 			}
 		}
 		claims := observed.ClaimsOf(&pod.Spec)
-		if shape := observed.ShapeOf(pod); shape != nil && len(claims) > 0 {
-			shape.Spec.NodeName = slim.Spec.NodeName
-			slim.Spec = shape.Spec
+		if len(claims) > 0 {
+			if shape := observed.ShapeOf(pod); shape != nil {
+				shape.Spec.NodeName = slim.Spec.NodeName
+				slim.Spec = shape.Spec
+			}
 		}
 		for _, claim := range claims {
 			slim.Spec.Volumes = append(slim.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
