@@ -41,8 +41,8 @@ type Handler struct {
 	Replica string
 	// Authenticates says that only callers with a certificate come this far.
 	Authenticates bool
-	// Lacks returns the resources that this process may not read, and has to for pods of a namespace; nil where nobody asks. Whoever creates pods can have
-	// it called.
+	// Lacks returns the resources that this process needs for the pods of a namespace and may not read. It may be nil. Any user who can create pods can
+	// cause a call.
 	Lacks  func(ctx context.Context, namespace string) []string
 	Intake *Intake
 	Clock  clock.PassiveClock

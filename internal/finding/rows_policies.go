@@ -85,8 +85,8 @@ var ofPolicies = map[Reason]row{
 	},
 }
 
-// Grantable reports whether a right is proposed to read a kind that Stowage may not read. Of the core group, only ReplicationControllers make pods: nothing
-// that a tenant writes has anybody grant Secrets.
+// Grantable reports whether to propose the right to read a kind. Of the core group, only ReplicationControllers make pods. So a tenant cannot have an
+// administrator grant Secrets.
 func Grantable(u stowage.UnreadableKind) bool {
 	return len(u.Lacks) > 0 && !slices.ContainsFunc(u.Lacks, func(lack string) bool {
 		of := schema.ParseGroupResource(lack)
@@ -95,7 +95,7 @@ func Grantable(u stowage.UnreadableKind) bool {
 	})
 }
 
-// OfUnreadable returns what a finding says of kinds that Stowage may not read. Of those that are not [Grantable], it says nothing.
+// OfUnreadable returns what a finding says of kinds that Stowage may not read. It leaves out kinds that are not [Grantable].
 func OfUnreadable(kinds []stowage.UnreadableKind) (v Values) {
 	var lacks, rules []string
 	for i := range kinds {

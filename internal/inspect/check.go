@@ -183,7 +183,8 @@ func (i *Inspector) allLacks(ctx context.Context, namespace string, a *Answer) e
 			others = append(others, word)
 		}
 	}
-	a.Lacks = others                                                                                          // kindsToGrant adds the kinds
+	a.Lacks = others // [Inspector.kindsToGrant] adds those of kinds
+
 	if uncounted := len(others) == 1 && strings.HasPrefix(others[0], "and-"); len(others) > 0 && !uncounted { // the statuses of policies name all of them
 		a.add(i.missingRights(a.Replica, others))
 	}

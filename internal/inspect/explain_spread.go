@@ -379,7 +379,7 @@ func (s *subject) divide(ctx context.Context, f *spreadFacts, p *policy.Policy) 
 		case c == nil || c.UID != owner.UID || !podstatus.Active(pod):
 		case proven(pod):
 			seen.Pods = append(seen.Pods, observed.Unverified(pod, owner.UID))
-		case pod.Spec.NodeName != "":
+		default:
 			unseated = append(unseated, pod)
 		}
 	}, which...)

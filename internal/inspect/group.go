@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
@@ -43,13 +42,13 @@ func (g *group) look(ctx context.Context, s *snapshot, scope *scope.Scope, m *po
 		if len(answer.Warnings) > 0 {
 			why = "left alone, because what is written as its mode is taken as Audit"
 		}
-		g.idle, m.leftAlone = cmp.Or(g.idle, why), true
+		g.idle, m.why.leftAlone = cmp.Or(g.idle, why), true
 		return nil
 	}
 	if p.Layout != nil {
 		if key, pinned := placement.Pinned(pod, p.Strategy, nodeset.Set{}); pinned {
 			if p.Distributor == nil || template.Spec.NodeName != "" { // the author of a PodDistributor names the workload, and contradicts himself
-				g.idle, m.choosesBy = cmp.Or(g.idle, "its pods choose their nodes themselves, by "+key), key
+				g.idle, m.why.choosesBy = cmp.Or(g.idle, "its pods choose their nodes themselves, by "+key), key
 				return nil
 			}
 		}
@@ -188,18 +187,18 @@ func (g *group) add(ctx context.Context, all *groups, m *podOwner, seen observed
 	if int64(len(m.pods))+m.unseated < replicas {
 		g.lack = append(g.lack, world.Object{Namespace: m.Namespace, Ref: m.Ref})
 	}
-	elsewhere := all.finder.Elsewhere(ctx, p, seen, m.held, all.s.cells.with(ctx))
+	g.noteVolumes(ctx, all, p, m)
+	elsewhere := all.finder.Elsewhere(ctx, p, seen, slices.Concat(m.held, m.why.outOfReach), all.s.cells.with(ctx))
 	g.AddTargets(p.Layout, p.Divide(replicas, seen.Indexed(p.Layout), elsewhere))
 	if gaps, some := division.Gaps(p.Layout, p.State, p.Spill); some {
 		g.Untaken = cmp.Or(g.Untaken, division.Untaken(p.Layout, gaps, replicas))
 	}
 	m.asked = replicas
-	g.noteVolumes(ctx, all, p, m)
-	without := max(0, m.unseated-int64(len(adopting)+len(elsewhere.Own)+len(m.elsewhere))-elsewhere.Others)
+	without := max(0, m.unseated-int64(len(adopting)+len(elsewhere.Own))-elsewhere.Others)
 	unseated := min(without, max(0, p.Seats()-seated))
 	g.Division.Unseated += unseated
 	g.overflow += without - unseated
-	m.beyond = without > unseated && unseated == 0
+	m.why.beyond = without > unseated && unseated == 0
 	return nil
 }
 
@@ -220,7 +219,6 @@ func (g *group) notePinned(s *snapshot, p *policy.Policy, m *podOwner) {
 
 // noteVolumes notes the pods that wait without a seat because no node of a pool reaches their volumes. They have a problem of their own.
 func (g *group) noteVolumes(ctx context.Context, all *groups, p *policy.Policy, m *podOwner) {
-	m.elsewhere = map[types.UID]bool{}
 	for _, pod := range m.bare {
 		claims := podstatus.VolumeClaims(&pod.Spec)
 		if pod.Spec.NodeName != "" || len(claims) == 0 {
@@ -231,7 +229,7 @@ func (g *group) noteVolumes(ctx context.Context, all *groups, p *policy.Policy, 
 		case err != nil || all.s.hiddenVolumes || reach != nil && reach.Unknown:
 			g.volumesUnknown = true
 		case reach != nil && reach.Nowhere():
-			m.elsewhere[pod.UID] = true
+			m.why.outOfReach = append(m.why.outOfReach, pod)
 		}
 	}
 }

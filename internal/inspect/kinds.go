@@ -300,7 +300,7 @@ func (i *Inspector) olderProblems(r *Report) error {
 		case v != "" && strings.TrimPrefix(v, "v") != strings.TrimPrefix(version.String(), "v"):
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s %s; Stowage is of version %s there", f.Object(), f.Sentence(), v))
 		case v == "" && slices.Contains(r.hidden, hiddenReplicas):
-			r.Warnings = append(r.Warnings, fmt.Sprintf("%s %s; of which version Stowage is there, you may not read", f.Object(), f.Sentence()))
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s %s; you may not read which version of Stowage is installed", f.Object(), f.Sentence()))
 		default:
 			r.problem(*f)
 		}

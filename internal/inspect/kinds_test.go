@@ -248,7 +248,7 @@ func TestOlderKinds(t *testing.T) {
 
 	// Stowage is of another version there, or that may be.
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage", Labels: map[string]string{"app.kubernetes.io/version": "v0.0.1-other"}}, Status: appsv1.DeploymentStatus{ReadyReplicas: 1}}
-	for want, refused := range map[string][]any{"; Stowage is of version v0.0.1-other there": nil, "; of which version Stowage is there, you may not read": {deployment}} {
+	for want, refused := range map[string][]any{"; Stowage is of version v0.0.1-other there": nil, "; you may not read which version of Stowage is installed": {deployment}} {
 		i := newInspector(t, deployment.DeepCopy())
 		i.Discovery, i.Client = &apiServer{change: without("rebalance")}, refusing(i.Client, refused...)
 		r, err := i.Status(t.Context(), "")

@@ -57,8 +57,8 @@ func (all *groups) leftPins(r *Report) (out []Workload) {
 	return out
 }
 
-// pinnedByUs reports whether a pod with a seat selects nodes by more than its template. One that prefers its pool does not, so a preference of the weight
-// that Stowage writes tells of that, unless the claim says that the pool was required. The claims of policies do not say it.
+// pinnedByUs reports whether a pod with a seat selects nodes by more than its template. A pod that only prefers its pool does not. It has a preference of
+// the weight that Stowage writes, and its claim does not say that the pool was required. The claims of policies never say so.
 func (all *groups) pinnedByUs(m *podOwner, pod *corev1.Pod) bool {
 	template := all.s.created[m.UID].Spec
 	source := observed.Unverified(pod, m.UID).Source

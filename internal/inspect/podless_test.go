@@ -91,7 +91,7 @@ func TestPodlessWorkloads(t *testing.T) {
 	}
 }
 
-// Pods that wait without a seat, of a workload with a strategy, are a problem that says why they have none. Those that run are none.
+// A workload with a strategy whose pods wait without a seat has a problem that says why. It has none while they run.
 func TestWaitsWithoutSeat(t *testing.T) {
 	waits := func(p *corev1.Pod) {
 		p.Spec.NodeName, p.Status.Phase = "", corev1.PodPending
@@ -175,7 +175,7 @@ func TestWaitsWithoutSeat(t *testing.T) {
 		bare := func(p *corev1.Pod) { p.Annotations, p.OwnerReferences = nil, []metav1.OwnerReference{cloned} }
 		return with(p, set, state, of(append(edits, bare)...))
 	}
-	const mayBeElsewhere = "or have a volume of which it is not known whether a pool reaches it"
+	const mayBeElsewhere = "or have a volume that may be out of reach of the pools"
 	const noPool, chosen = "can run in none of the pools of ", "the pod template chooses its nodes itself, by node label p, so the strategy does not divide these pods, and none of those nodes takes them: 0/2"
 
 	for name, tc := range map[string]struct {

@@ -169,12 +169,16 @@ type podOwner struct {
 	names  []string
 	policy *policy.Policy // nil if its pods have none
 	asked  int64          // how many pods it asks for, if a policy divides them
-	// Why pods without a seat get none: the mode leaves them alone, the template chooses nodes by something, every pool has its maximum, or no pool reaches
-	// their volumes.
-	leftAlone bool
-	choosesBy string
-	beyond    bool
-	elsewhere map[types.UID]bool
+	why    noSeats
+}
+
+// noSeats is why pods without a seat get none: the mode leaves them alone, the template chooses nodes by a key, every pool has its maximum, or no pool
+// reaches the volumes of those that wait.
+type noSeats struct {
+	leftAlone  bool
+	choosesBy  string
+	beyond     bool
+	outOfReach []*corev1.Pod
 }
 
 // busy reports whether it has pods, or asks for some.

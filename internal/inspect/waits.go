@@ -68,8 +68,8 @@ func (c *cells) nodes(ctx context.Context, selected nodeset.Set) ([]corev1.Node,
 	return nodes, nodes != nil
 }
 
-// with returns a [nodefit.Known]. There may be other nodes soon where Karpenter made one, and there are none where they may not be read.
-func (c *cells) with(ctx context.Context) nodefit.Known {
+// with returns a [nodefit.Lister]. A cell grows where Karpenter made one of its nodes, and has no nodes where they may not be read.
+func (c *cells) with(ctx context.Context) nodefit.Lister {
 	return func(selected nodeset.Set) nodefit.Cell {
 		nodes, _ := c.nodes(ctx, selected)
 		return nodefit.Cell{Set: selected, Nodes: nodes, Growing: karpenter.Made(nodes), Now: c.Clock.Now()}
@@ -104,7 +104,7 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 	return "", finding.Values{}
 }
 
-// withoutSeat returns why a pod that waits has no seat, where it gets none for as long as that is so. Else its workload tells of it.
+// withoutSeat returns why a waiting pod has no seat, if it gets none until that changes. The problem of its workload tells the other reasons.
 func (c *cells) withoutSeat(pod *corev1.Pod, p *policy.Policy) (finding.Reason, finding.Values) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if p == nil || p.Layout == nil || owner == nil || c.owners[owner.UID] == nil {
@@ -112,17 +112,17 @@ func (c *cells) withoutSeat(pod *corev1.Pod, p *policy.Policy) (finding.Reason, 
 	}
 	m, v := c.owners[owner.UID], finding.Values{}
 	switch {
-	case m.leftAlone:
+	case m.why.leftAlone:
 		return "", v
-	case m.choosesBy != "":
-		v.Text = "the pod template chooses its nodes itself, by " + m.choosesBy + ", so the strategy does not divide these pods, and none of those nodes takes them"
+	case m.why.choosesBy != "":
+		v.Text = "the pod template chooses its nodes itself, by " + m.why.choosesBy + ", so the strategy does not divide these pods, and none of those nodes takes them"
 		v.Fix = "make room on those nodes, add some, or remove that from the pod template, so that the strategy divides the pods"
 	case p.Nowhere():
 		return "", v
-	case m.beyond || foundFull(pod):
+	case m.why.beyond || foundFull(pod):
 		v.Text = "every pool has its maximum, so these pods have no seat, and no node takes them"
 		v.Fix = "raise maxReplicas of a pool, add nodes, or ask for fewer pods"
-	case m.elsewhere[pod.UID]:
+	case slices.ContainsFunc(m.why.outOfReach, func(other *corev1.Pod) bool { return other.UID == pod.UID }):
 		v.Text = "no node of a pool reaches the volumes of these pods, so they have no seat, and no node that does takes them"
 		v.Fix = "make room on the nodes that reach the volumes, or add one to a pool; or, if what the volumes hold may be lost, delete the claims, and then the pods"
 	default:

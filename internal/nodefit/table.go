@@ -54,8 +54,8 @@ type Cell struct {
 	Now time.Time
 }
 
-// Known returns what is known of the nodes of a set.
-type Known func(nodeset.Set) Cell
+// Lister lists the nodes of a set. It returns a cell without evidence and pods.
+type Lister func(nodeset.Set) Cell
 
 // Evidence is whether pods of the same workload have had nodes in a cell. What those nodes lack now may return: a taint is for maintenance, and a
 // device plugin or a feature discovery starts again.

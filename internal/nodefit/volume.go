@@ -107,14 +107,14 @@ func reachBy(r *corev1.NodeSelectorRequirement, cell nodeset.Set) Reach {
 }
 
 // Reaches reports whether nodes of a cell may reach a volume with some terms. Where the cell's labels leave that open, its nodes
-// show it. Known is nil where nodes are not known. Then it may be so, as where the cell has no node yet. But a volume of certain nodes is nowhere
-// else.
-func Reaches(terms []corev1.NodeSelectorTerm, cell nodeset.Set, known Known) bool {
+// show it. The lister is nil where nodes are not known. Then they may reach it, as where the cell has no node yet. But a volume of certain nodes is
+// nowhere else.
+func Reaches(terms []corev1.NodeSelectorTerm, cell nodeset.Set, list Lister) bool {
 	reach := ReachOf(terms, cell)
-	if reach == Elsewhere || reach == Everywhere || known == nil {
+	if reach == Elsewhere || reach == Everywhere || list == nil {
 		return reach > OfNodes
 	}
-	of, inReach := known(cell), reaching(terms)
+	of, inReach := list(cell), reaching(terms)
 	for i := range of.Nodes {
 		if inReach(&of.Nodes[i]) {
 			return true
@@ -138,8 +138,8 @@ func TermsOf(volumes []corev1.PersistentVolume) (terms [][]corev1.NodeSelectorTe
 }
 
 // ReachesAll is [Reaches] for each of several volumes.
-func ReachesAll(volumes [][]corev1.NodeSelectorTerm, cell nodeset.Set, known Known) bool {
-	return !slices.ContainsFunc(volumes, func(terms []corev1.NodeSelectorTerm) bool { return !Reaches(terms, cell, known) })
+func ReachesAll(volumes [][]corev1.NodeSelectorTerm, cell nodeset.Set, list Lister) bool {
+	return !slices.ContainsFunc(volumes, func(terms []corev1.NodeSelectorTerm) bool { return !Reaches(terms, cell, list) })
 }
 
 // InReach reports whether a node with some labels reaches a volume with some terms.

@@ -71,8 +71,8 @@ func (p *Preview) misfits(ctx context.Context, pods []Admitted) (texts []string,
 
 // judge says why no node of a cell could take a pod that has a seat there, or "".
 func (p *Preview) judge(pod *corev1.Pod, cell nodeset.Set) string {
-	known := p.in.nodesWith(cell)
-	answer := nodefit.Judge(pod, nodefit.Volumes{}, &known)
+	nodes := p.in.nodesWith(cell)
+	answer := nodefit.Judge(pod, nodefit.Volumes{}, &nodes)
 	if answer.Verdict != nodefit.Never {
 		return ""
 	}

@@ -70,7 +70,7 @@ func New(in *Inputs, s Settings) *Preview {
 	return p
 }
 
-// nodesWith is a [nodefit.Known].
+// nodesWith is a [nodefit.Lister].
 func (in *Inputs) nodesWith(selected nodeset.Set) nodefit.Cell {
 	var nodes []corev1.Node
 	for i := range in.Objects.Nodes {

@@ -62,7 +62,7 @@ type Capability struct {
 	capability.Capability
 	seats    *seats.Service
 	policies *policy.Finder
-	nodes    nodefit.Known // nil where nodes are not known
+	nodes    nodefit.Lister // nil where nodes are not known
 	overlaps *fair.Limiter[string]
 	clock    clock.PassiveClock
 }

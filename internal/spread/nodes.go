@@ -19,7 +19,7 @@ const (
 )
 
 // recentNodes returns a function that lists nodes and reuses each list for nodesFor.
-func recentNodes(list func(nodeset.Set) []corev1.Node, clock, date bounded.Clock) nodefit.Known {
+func recentNodes(list func(nodeset.Set) []corev1.Node, clock, date bounded.Clock) nodefit.Lister {
 	recent := bounded.New[string, nodefit.Cell](nodeBytes, clock)
 	return func(of nodeset.Set) nodefit.Cell {
 		key := of.String()

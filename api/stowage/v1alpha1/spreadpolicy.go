@@ -380,7 +380,7 @@ type SpreadPolicyStatus struct {
 	// withoutSeat.
 	// +optional
 	ChooseNodes int32 `json:"chooseNodes,omitempty"`
-	// Unreadable are those of spec.kinds whose objects Stowage cannot read, so that their pods get no seat, and those that have no scale.
+	// Unreadable lists the kinds in spec.kinds whose pods get no seat, because Stowage cannot read the objects or the kind has no scale.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8

@@ -49,7 +49,7 @@ type Feature struct {
 	// Unsettled reports whether what is known of policies and owners may be old; nil is never.
 	Unsettled func() bool
 	// Nodes is nil where nodes are not known.
-	Nodes nodefit.Known
+	Nodes nodefit.Lister
 	// Pods returns an owner's pods that have a seat. It is nil where they are not known.
 	Pods func(ledger.OwnerKey) []observed.Pod
 }

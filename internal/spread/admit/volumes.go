@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/stowage-dev/stowage/internal/admission/feature"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -33,7 +35,7 @@ func (f *Feature) bindVolumes(ctx context.Context, a *assignment) error {
 	if len(claims) == 0 || a.policy.Preferred {
 		return nil
 	}
-	b := policy.Bound{Namespace: a.owner.Namespace, Claims: claims, Pod: observed.ShapeOf(a.pod.Shape())}
+	b := policy.Bound{Namespace: a.owner.Namespace, Claims: claims, Shape: func() *corev1.Pod { return observed.ShapeOf(a.pod.Shape()) }}
 	if f.Pods != nil {
 		b.Siblings = func() []observed.Pod { return f.Pods(a.owner.Key()) }
 	}

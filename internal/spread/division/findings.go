@@ -131,7 +131,7 @@ func (f *findings) places() {
 		f.add(finding.WithoutSeat, func(v *finding.Values) {
 			v.Count, v.Staying = n, f.of.Staying
 			if f.of.VolumesUnknown {
-				v.Text = "or have a volume of which it is not known whether a pool reaches it"
+				v.Text = "or have a volume that may be out of reach of the pools"
 			}
 		})
 	}

@@ -30,7 +30,7 @@ type Owners struct {
 	// Observe returns the pods of an owner if one of them has a volume, and Nodes the nodes of a cell. So what is found knows where pods are held.
 	// Both may be nil.
 	Observe func(*world.Workload) (of observed.Owner, ok bool)
-	Nodes   nodefit.Known
+	Nodes   nodefit.Lister
 }
 
 // So many bytes of owners' annotations are remembered, and for so long.

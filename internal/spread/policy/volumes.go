@@ -91,8 +91,9 @@ type Bound struct {
 	Claims    []string
 	// Pool is the key of the pool in which the pod has a seat, or empty.
 	Pool string
-	// Pod is what [observed.ShapeOf] has of the pod, or nil where that is not known. Then its volumes alone are asked for.
-	Pod *corev1.Pod
+	// Shape returns what [observed.ShapeOf] has of the pod. It is nil, or returns nil, where that is not known. Then its volumes alone are asked for.
+	// Most pods have no bound volume, and need none.
+	Shape func() *corev1.Pod
 	// Siblings returns the pods of its owner. It is nil where they are not known.
 	Siblings func() []observed.Pod
 }
@@ -100,15 +101,15 @@ type Bound struct {
 // BoundPod returns what is asked of a pod that was read.
 func BoundPod(pod *corev1.Pod) Bound {
 	pool := ledger.PoolOf(pod.Labels[stowage.PoolLabel], pod.Annotations[stowage.ClaimAnnotation])
-	return Bound{Namespace: pod.Namespace, Claims: podstatus.VolumeClaims(&pod.Spec), Pool: pool, Pod: observed.ShapeOf(pod)}
+	return Bound{Namespace: pod.Namespace, Claims: podstatus.VolumeClaims(&pod.Spec), Pool: pool, Shape: func() *corev1.Pod { return observed.ShapeOf(pod) }}
 }
 
 // BoundRecord returns what is asked of a pod that was observed, with the pods of its owner.
 func BoundRecord(rec *observed.Pod, siblings []observed.Pod) Bound {
-	return Bound{Namespace: rec.Namespace, Claims: rec.Claims, Pool: rec.Pool, Pod: rec.Shape(), Siblings: func() []observed.Pod { return siblings }}
+	return Bound{Namespace: rec.Namespace, Claims: rec.Claims, Pool: rec.Pool, Shape: rec.Shape, Siblings: func() []observed.Pod { return siblings }}
 }
 
-// evidence returns whether a sibling of a pod has a node in a cell that reaches the pod's volumes.
+// evidence is [nodefit.RanAlike] if a sibling of a pod has a node in a cell that reaches the pod's volumes.
 func (p *Policy) evidence(b *Bound, at sequence.Cell, volumes [][]corev1.NodeSelectorTerm, nodes []corev1.Node) nodefit.Evidence {
 	if b.Siblings == nil {
 		return nodefit.NoEvidence
@@ -130,7 +131,7 @@ func (p *Policy) evidence(b *Bound, at sequence.Cell, volumes [][]corev1.NodeSel
 }
 
 // Reached returns where a pod can run, or nil where its volumes leave all cells open.
-func (f *Finder) Reached(ctx context.Context, p *Policy, b Bound, nodes nodefit.Known) (*Reach, error) {
+func (f *Finder) Reached(ctx context.Context, p *Policy, b Bound, nodes nodefit.Lister) (*Reach, error) {
 	terms, bound, known, err := f.BoundVolumes(ctx, b.Namespace, b.Claims)
 	if err != nil || !bound {
 		return nil, err // they are made where the pod goes
@@ -142,52 +143,60 @@ func (f *Finder) Reached(ctx context.Context, p *Policy, b Bound, nodes nodefit.
 	return p.ReachOf(terms, b, nodes), nil
 }
 
-// mostJudged is how many nodes are listed for a pod, up to one list more. Further cells may take it: their nodes are not listed.
-const mostJudged = 10_000
+// mostListed is how many nodes are listed for one pod. The last list may exceed it, and the nodes of further cells are not listed: these may take the pod.
+const mostListed = 10_000
 
-// listedOnce returns nodes that are listed once for each set, and no more once there are mostJudged. It is nil where nodes are not known.
-func listedOnce(nodes nodefit.Known) nodefit.Known {
-	if nodes == nil {
+// listingOnce returns a lister that lists the nodes of each set once, and none after mostListed. It is nil where nodes are not known.
+func listingOnce(list nodefit.Lister) nodefit.Lister {
+	if list == nil {
 		return nil
 	}
-	known, left := map[string]nodefit.Cell{}, mostJudged
+	cells, left := map[string]nodefit.Cell{}, mostListed
 	return func(of nodeset.Set) nodefit.Cell {
 		key := of.String()
-		cell, listed := known[key]
+		cell, listed := cells[key]
 		switch {
 		case listed:
+			return cell
 		case left > 0:
-			cell = nodes(of)
+			cell = list(of)
 			left -= len(cell.Nodes)
 		default:
 			cell = nodefit.Cell{Set: of, Growing: true}
 		}
-		known[key] = cell
+		cells[key] = cell
 		return cell
 	}
 }
 
+// mayTake reports whether a node of a cell may take a pod, by its shape and volumes. What its nodes refuse now passes if a sibling runs there.
+func (p *Policy) mayTake(b *Bound, shape *corev1.Pod, at sequence.Cell, volumes nodefit.Volumes, cell nodefit.Cell) bool {
+	pod := p.InCell(shape, b.Pool, at)
+	if nodefit.Judge(pod, volumes, &cell).Verdict != nodefit.Never {
+		return true
+	}
+	cell.Proven = p.evidence(b, at, volumes.Terms, cell.Nodes)
+	return cell.Proven != nodefit.NoEvidence && nodefit.Judge(pod, volumes, &cell).Verdict != nodefit.Never
+}
+
 // ReachOf is [Finder.Reached] for volumes with some node selector terms. One node has to reach the volumes and take the pod.
-func (p *Policy) ReachOf(volumes [][]corev1.NodeSelectorTerm, b Bound, nodes nodefit.Known) *Reach {
-	nodes = listedOnce(nodes)
+func (p *Policy) ReachOf(volumes [][]corev1.NodeSelectorTerm, b Bound, nodes nodefit.Lister) *Reach {
+	nodes = listingOnce(nodes)
 	reached, all := p.Reached(func(at sequence.Cell) bool { return nodefit.ReachesAll(volumes, p.NodesOf(at), nodes) })
 	r := &Reach{Volumes: reached}
-	if b.Pod != nil && nodes != nil {
+	var shape *corev1.Pod
+	if b.Shape != nil && nodes != nil {
+		shape = b.Shape()
+	}
+	if shape != nil {
 		empty := map[sequence.Cell]bool{}
 		may, every := p.Reached(func(at sequence.Cell) bool {
 			if !reached[at.Pool][at.Domain] {
 				return false
 			}
-			cell, pod := nodes(p.NodesOf(at)), p.InCell(b.Pod, b.Pool, at)
+			cell := nodes(p.NodesOf(at))
 			empty[at] = len(cell.Nodes) == 0
-			takes := func() bool {
-				return nodefit.Judge(pod, nodefit.Volumes{Terms: volumes}, &cell).Verdict != nodefit.Never
-			}
-			if takes() {
-				return true
-			}
-			cell.Proven = p.evidence(&b, at, volumes, cell.Nodes)
-			return cell.Proven != nodefit.NoEvidence && takes()
+			return p.mayTake(&b, shape, at, nodefit.Volumes{Terms: volumes}, cell)
 		})
 		if takes, _ := p.Reached(func(at sequence.Cell) bool { return may[at.Pool][at.Domain] && !empty[at] }); some(takes) {
 			r.Takes, r.MayTake, all = takes, may, all && every
@@ -212,14 +221,14 @@ func (p *Policy) InCell(pod *corev1.Pod, pool string, at sequence.Cell) *corev1.
 
 // Holding returns the policy as the volumes of an owner's pods have it: pods with an ordinal of their own are held where their volumes are. If all pods
 // of another owner have the same claims, they have seats in the cells that these reach. What is not known of volumes changes nothing.
-func (f *Finder) Holding(ctx context.Context, p *Policy, of observed.Owner, nodes nodefit.Known) *Policy {
+func (f *Finder) Holding(ctx context.Context, p *Policy, of observed.Owner, nodes nodefit.Lister) *Policy {
 	if p == nil || p.Layout == nil || p.Preferred || of.Workload == nil {
 		return p
 	}
 	if of.IsStatefulSet() {
 		return f.holdingOrdinals(ctx, p, of, nodes)
 	}
-	pod := sharing(of.Pods)
+	pod := sharingClaims(of.Pods)
 	if pod == nil {
 		return p
 	}
@@ -230,8 +239,8 @@ func (f *Finder) Holding(ctx context.Context, p *Policy, of observed.Owner, node
 	return cmp.Or(f.Within(p, reach.Cells()), p)
 }
 
-// sharing returns one of the pods with claims, or nil if they do not have the same.
-func sharing(pods []observed.Pod) (one *observed.Pod) {
+// sharingClaims returns a pod with claims, if all pods with claims have the same, and else nil.
+func sharingClaims(pods []observed.Pod) (one *observed.Pod) {
 	for i := range pods {
 		switch pod := &pods[i]; {
 		case len(pod.Claims) == 0:
@@ -245,7 +254,7 @@ func sharing(pods []observed.Pod) (one *observed.Pod) {
 }
 
 // holdingOrdinals is [Finder.Holding] for a StatefulSet.
-func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Owner, nodes nodefit.Known) *Policy {
+func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Owner, nodes nodefit.Lister) *Policy {
 	held := map[int64]sequence.Cell{}
 	for i := range of.Pods {
 		pod := &of.Pods[i]
@@ -266,7 +275,7 @@ func (f *Finder) holdingOrdinals(ctx context.Context, p *Policy, of observed.Own
 }
 
 // Elsewhere returns those of an owner's pods without a seat whose volumes reach no place for one: see [layout.Elsewhere].
-func (f *Finder) Elsewhere(ctx context.Context, p *Policy, of observed.Owner, unseated []*corev1.Pod, nodes nodefit.Known) (e layout.Elsewhere) {
+func (f *Finder) Elsewhere(ctx context.Context, p *Policy, of observed.Owner, unseated []*corev1.Pod, nodes nodefit.Lister) (e layout.Elsewhere) {
 	for _, pod := range unseated {
 		reach, err := f.Reached(ctx, p, Bound{Namespace: pod.Namespace, Claims: podstatus.VolumeClaims(&pod.Spec)}, nodes)
 		if reach == nil || err != nil || !reach.Nowhere() {

@@ -180,11 +180,11 @@ func TestOneNodeForVolumesAndPod(t *testing.T) {
 			if tc.volumes == nil {
 				tc.volumes = [][]corev1.NodeSelectorTerm{in("zone", bound)}
 			}
-			b := Bound{Pod: pod, Siblings: func() []observed.Pod {
+			b := Bound{Shape: func() *corev1.Pod { return pod }, Siblings: func() []observed.Pod {
 				return []observed.Pod{{Seat: ledger.Seat{Pool: p.PoolKey(0)}, Active: true, Node: tc.runs}}
 			}}
 			if tc.blind {
-				b.Pod = nil
+				b.Shape = nil
 			}
 			reach := p.ReachOf(tc.volumes, b, func(of nodeset.Set) nodefit.Cell {
 				cell := nodefit.Cell{Set: of, Growing: tc.grows, Now: now}
@@ -226,11 +226,11 @@ func TestListsOfAPodAreBounded(t *testing.T) {
 	}
 	zone := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"1"}}}}}
 	nodes, lists := make([]corev1.Node, ofEach), 0
-	reach := p.ReachOf([][]corev1.NodeSelectorTerm{zone, zone}, Bound{Pod: &corev1.Pod{}}, func(nodeset.Set) nodefit.Cell {
+	reach := p.ReachOf([][]corev1.NodeSelectorTerm{zone, zone}, Bound{Shape: func() *corev1.Pod { return &corev1.Pod{} }}, func(nodeset.Set) nodefit.Cell {
 		lists++
 		return nodefit.Cell{Nodes: nodes}
 	})
-	if want := mostJudged/ofEach + 1; lists != want {
+	if want := mostListed/ofEach + 1; lists != want {
 		t.Errorf("nodes are listed %d times, want %d", lists, want)
 	}
 	if reach == nil || reach.Cells()[0][0] || !reach.Cells()[pools-1][0] {

@@ -209,7 +209,7 @@ func (r *Reader) NewLook(ctx context.Context) *Look {
 	return &Look{ctx: ctx, reader: r, nodes: map[string][]corev1.Node{}}
 }
 
-// With is a [nodefit.Known]. There may be other nodes soon where Karpenter made one.
+// With is a [nodefit.Lister]. A cell grows where Karpenter made one of its nodes.
 func (l *Look) With(selected nodeset.Set) nodefit.Cell {
 	key := selected.String()
 	nodes, known := l.nodes[key]

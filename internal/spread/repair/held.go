@@ -236,15 +236,13 @@ func (r *run) volumesOf(ctx context.Context, pod *corev1.Pod) (volumes [][]corev
 
 // redirect has the successor of a pod go where the webhook will give it a seat: to a pool and domain that its volumes reach. It returns why
 // the pod stays, if that is where it is, or where nothing is gained. Pods with an ordinal of their own have their own place.
-func (r *run) redirect(ctx context.Context, owner ledger.Owner, p *policy.Policy, whole *corev1.Pod, state *planner.State, plan *planner.Plan, volumes [][]corev1.NodeSelectorTerm) (held string, err error) {
+func (r *run) redirect(ctx context.Context, p *policy.Policy, b policy.Bound, state *planner.State, plan *planner.Plan, volumes [][]corev1.NodeSelectorTerm) (held string, err error) {
 	removal := plan.Remove
 	pod := &state.Pods[removal.Pod]
 	if len(volumes) == 0 || pod.OwnRank > 0 || p.Preferred {
 		return "", nil
 	}
 	look := r.Room.NewLook(ctx)
-	b := policy.BoundPod(whole)
-	b.Siblings = func() []observed.Pod { return r.Seats.Pods().Of(owner.Key()) }
 	reach := p.ReachOf(volumes, b, look.With)
 	if reach == nil || look.Err != nil {
 		return "", look.Err

@@ -238,8 +238,7 @@ func (v volumeCache) List(ctx context.Context, list client.ObjectList, opts ...c
 	return v.stored.List(ctx, list, opts...)
 }
 
-// A pod that runs outside of the pools, where its volume is, needs no seat, and one that waits there would get none again. It is said, and the status
-// knows of it.
+// A pod whose volume is outside of the pools needs no seat if it runs there, and would get none again if it waits. The status tells of both.
 func TestVolumeElsewhere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reached []string

@@ -11,6 +11,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/autoscaler/karpenter"
 	"github.com/stowage-dev/stowage/internal/nodefit"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
+	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 	"github.com/stowage-dev/stowage/internal/spread/repair/planner"
@@ -33,7 +34,9 @@ func (r *run) roomFor(ctx context.Context, owner ledger.Owner, p *policy.Policy,
 	// 1. Where do its volumes let it go?
 	volumes, held, err := r.volumesOf(ctx, pod)
 	if err == nil && held == "" {
-		held, err = r.redirect(ctx, owner, p, pod, state, plan, volumes)
+		b := policy.BoundPod(pod)
+		b.Siblings = func() []observed.Pod { return r.Seats.Pods().Of(owner.Key()) }
+		held, err = r.redirect(ctx, p, b, state, plan, volumes)
 	}
 	if err != nil || held != "" {
 		return room{held: held}, err

@@ -27,7 +27,7 @@ type memory struct {
 	pools  map[place]bool // with metrics
 	// outdated are the pods that wait for nodes of no cell, and when each may be recreated.
 	outdated map[types.UID]time.Time
-	looks    int // so many were made for outdated pods
+	looks    int // how many looks for outdated pods there were
 	// corrected says that one was recreated since a new one was found, and again is how often a new one was found after that.
 	corrected bool
 	again     int

@@ -21,6 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
+	"github.com/stowage-dev/stowage/internal/spread/sequence"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -121,19 +122,18 @@ func (r *run) stranded(ctx context.Context, p *policy.Policy, of *observed.Owner
 		reach, err := r.Policies.Reached(ctx, p, policy.BoundRecord(rec, of.Pods), look.With)
 		switch {
 		case err != nil || reach != nil && reach.Unknown:
-		case reach != nil && !reach.Cells()[at.Pool][at.Domain], r.mayGoHome(ctx, p, of, rec, reach):
+		case reach != nil && !reach.Cells()[at.Pool][at.Domain], r.ownCellTakes(ctx, p, of, rec, at, reach):
 			out = append(out, i)
 		}
 	}
 	return out, look.Err
 }
 
-// mayGoHome reports whether a pod with a bound volume waits in another cell than its ordinal's, although that one has a node for it again. The
+// ownCellTakes reports whether a pod with a bound volume waits in another cell than its ordinal's, although its own cell has a node for it again. The
 // reach is nil where all cells have one.
-func (r *run) mayGoHome(ctx context.Context, p *policy.Policy, of *observed.Owner, rec *observed.Pod, reach *policy.Reach) bool {
+func (r *run) ownCellTakes(ctx context.Context, p *policy.Policy, of *observed.Owner, rec *observed.Pod, at sequence.Cell, reach *policy.Reach) bool {
 	rank, ok := of.RankOf(rec)
-	at, known := p.CellNamed(rec.Pool, rec.Domain)
-	if !of.IsStatefulSet() || !ok || !known || !p.Away(rank, at) {
+	if !of.IsStatefulSet() || !ok || !p.Away(rank, at) {
 		return false
 	}
 	own, err := p.OfOrdinal(rank)

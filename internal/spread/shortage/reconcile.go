@@ -287,7 +287,8 @@ func (r *run) movesOf(v *picture, one *member, next []spill.Pool) []int {
 		to, elsewhere := v.Layout.CellOf(v.state.Ordinals[placement.OrdinalInName(one.Pods[i].Name)])
 		// A pod that returns to its own cell has waited for After, too: a webhook that does not know yet of the try gives it the same cell again.
 		after := v.Rules[pod.Seat.Pool].After
-		returns := !elsewhere && !pod.Misfit && after > 0 && pod.Waits >= after && v.policy.Away(one.rank(i), pod.Cell())
+		waited := after > 0 && pod.Waits >= after
+		returns := waited && !elsewhere && !pod.Misfit && v.policy.Away(one.rank(i), pod.Cell())
 		if pod.Waits > 0 && (returns || elsewhere && to != pod.Cell()) {
 			out = append(out, i)
 		}
