@@ -7,8 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
@@ -115,9 +118,9 @@ func TestHasAsTheScheduler(t *testing.T) {
 	}
 	contradicted, some := 0, 0
 	for range 5000 {
-		labels, expressions := map[string]string{}, []corev1.NodeSelectorRequirement(nil)
+		equal, expressions := map[string]string{}, []corev1.NodeSelectorRequirement(nil)
 		if rng.IntN(3) == 0 {
-			labels[pick(keys)] = pick(values)
+			equal[pick(keys)] = pick(values)
 		}
 		for range rng.IntN(4) {
 			switch op := []corev1.NodeSelectorOperator{in, notIn, exists, doesNotExist, gt, lt}[rng.IntN(6)]; op {
@@ -129,9 +132,9 @@ func TestHasAsTheScheduler(t *testing.T) {
 				expressions = append(expressions, is(pick(keys), op))
 			}
 		}
-		s, err := New(labels, expressions)
+		s, err := New(equal, expressions)
 		term := corev1.NodeSelectorTerm{MatchExpressions: s.Requirements()}
-		written := corev1.NodeSelectorTerm{MatchExpressions: append(Set{Labels: labels}.Requirements(), expressions...)}
+		written := corev1.NodeSelectorTerm{MatchExpressions: append(Set{Labels: equal}.Requirements(), expressions...)}
 		if len(written.MatchExpressions) == 0 {
 			continue
 		}
@@ -153,7 +156,7 @@ func TestHasAsTheScheduler(t *testing.T) {
 		}
 		if err != nil {
 			if contradicted++; has > 0 {
-				t.Fatalf("%v: a node meets %v %v", err, labels, expressions)
+				t.Fatalf("%v: a node meets %v %v", err, equal, expressions)
 			}
 		} else if has > 0 {
 			some++
@@ -186,5 +189,184 @@ func TestSet(t *testing.T) {
 	}
 	if (Set{}).Has(nil) != true || !(Set{}).Empty() || s.Empty() || s.Equalities() || !(Set{}).Equalities() {
 		t.Error("a set without requirements has all nodes")
+	}
+}
+
+// At its bound a set is taken whole, and one more is refused.
+func TestBoundsOfSets(t *testing.T) {
+	var values []string
+	for i := range MostValues {
+		values = append(values, fmt.Sprint("v", i))
+	}
+	var expressions []corev1.NodeSelectorRequirement
+	for i := range MostExpressions {
+		expressions = append(expressions, is(fmt.Sprint("k", i), exists))
+	}
+	for name, tc := range map[string]struct {
+		of  []corev1.NodeSelectorRequirement
+		bad bool
+	}{
+		"as many values as may be":      {of: []corev1.NodeSelectorRequirement{is("a", notIn, values...)}},
+		"a value more, in two":          {of: []corev1.NodeSelectorRequirement{is("a", notIn, values...), is("b", notIn, "x")}, bad: true},
+		"as many expressions as may be": {of: expressions},
+		"an expression more":            {of: append(slices.Clone(expressions), is("other", exists)), bad: true},
+	} {
+		if s, err := New(nil, tc.of); (err != nil) != tc.bad || !tc.bad && len(s.Expressions) != len(tc.of) {
+			t.Errorf("%s: %d of %d, %v", name, len(s.Expressions), len(tc.of), err)
+		}
+	}
+	if err := Check(&corev1.NodeSelectorRequirement{Key: "a", Operator: in, Values: append(values, "x")}); err == nil {
+		t.Error("a value more than may be is right")
+	}
+}
+
+// All that is wrong is said at once.
+func TestNewSaysAllErrors(t *testing.T) {
+	_, err := New(nil, []corev1.NodeSelectorRequirement{is("a", in), is("b", exists, "1"), is("b", exists)})
+	for _, want := range []string{"In of label a has 0 values", "Exists of label b has values"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error %v does not say %q", err, want)
+		}
+	}
+	// Of keys that are in order, one that can be met does not hide the next.
+	_, err = New(nil, []corev1.NodeSelectorRequirement{is("a", exists), is("a", notIn, "1"), is("b", exists), is("b", doesNotExist)})
+	if want := "no node can meet both !b and b"; err == nil || err.Error() != want {
+		t.Errorf("the error is %v, want %s", err, want)
+	}
+}
+
+// Gt and Lt compare decimal numbers, and nothing else.
+func TestNumbers(t *testing.T) {
+	for _, tc := range []struct {
+		of    corev1.NodeSelectorRequirement
+		value string
+		want  bool
+	}{
+		{is("a", gt, "10"), "11", true}, {is("a", gt, "10"), "10", false}, {is("a", lt, "10"), "9", true}, {is("a", lt, "10"), "10", false},
+		{is("a", gt, "9"), "1a", false}, {is("a", lt, "99"), "1a", false}, {is("a", gt, "1a"), "99", false},
+	} {
+		if got := Meets(&tc.of, map[string]string{"a": tc.value}); got != tc.want {
+			t.Errorf("%s of a node with %s: %t", Text(&tc.of), tc.value, got)
+		}
+	}
+	if Satisfiable([]corev1.NodeSelectorRequirement{is("a", gt, "9"), is("a", lt, "11"), is("a", exists)}) != true {
+		t.Error("ten is between 9 and 11")
+	}
+	if Satisfiable([]corev1.NodeSelectorRequirement{is("a", lt, "0")}) || !Satisfiable([]corev1.NodeSelectorRequirement{is("a", lt, "1")}) {
+		t.Error("no label has a negative number, and one has zero")
+	}
+}
+
+// The selector of a set has the objects that the set has, and what a set says of a requirement is true of each of its nodes.
+func TestSelectorAndMeet(t *testing.T) {
+	values := []string{"-", "1", "2", "3", "x"}
+	requirements := []corev1.NodeSelectorRequirement{
+		is("a", in, "1"), is("a", in, "1", "2"), is("a", in, "x"), is("a", notIn, "1"), is("a", notIn, "1", "2"), is("a", exists), is("a", doesNotExist), is("a", gt, "1"), is("a", lt, "3"),
+	}
+	answers := map[Answer]int{}
+	for i := range requirements {
+		for j := range requirements {
+			s, err := New(map[string]string{"b": "1"}, []corev1.NodeSelectorRequirement{requirements[i], requirements[j]})
+			if err != nil {
+				continue
+			}
+			for k := range requirements {
+				met, unmet := 0, 0
+				for _, value := range values {
+					node := map[string]string{"b": "1"}
+					if value != "-" {
+						node["a"] = value
+					}
+					if got := s.Selector().Matches(labels.Set(node)); got != s.Has(node) {
+						t.Fatalf("%s: the selector has %v: %t", s, node, got)
+					}
+					if !s.Has(node) {
+						continue
+					}
+					if Meets(&requirements[k], node) {
+						met++
+					} else {
+						unmet++
+					}
+				}
+				got := s.Meet(&requirements[k])
+				answers[got]++
+				if got == None && met > 0 || got == All && unmet > 0 {
+					t.Errorf("of %s, nodes meet %s: %d; of its nodes %d do and %d do not", s, Text(&requirements[k]), got, met, unmet)
+				}
+				if _, fixed := s.Values("a"); fixed && got == Some && (met == 0 || unmet == 0) {
+					t.Errorf("of %s, whose values are known, only some nodes meet %s", s, Text(&requirements[k]))
+				}
+			}
+		}
+	}
+	for _, a := range []Answer{None, Some, All} {
+		if answers[a] < 50 {
+			t.Errorf("the answer %d was given %d times", a, answers[a])
+		}
+	}
+	present, err := New(nil, []corev1.NodeSelectorRequirement{is("a", exists)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		of   corev1.NodeSelectorRequirement
+		want Answer
+	}{{is("a", exists), All}, {is("a", doesNotExist), None}, {is("a", in, "1"), Some}, {is("b", exists), Some}, {is("a", gt, "1"), Some}} {
+		if got := present.Meet(&tc.of); got != tc.want {
+			t.Errorf("nodes with a meet %s: %d, want %d", Text(&tc.of), got, tc.want)
+		}
+	}
+}
+
+// An affinity without some requirements has what else it had, and the given one stays as it was.
+func TestWithout(t *testing.T) {
+	field := []corev1.NodeSelectorRequirement{is("metadata.name", in, "n")}
+	spot, arch := is("type", in, "spot"), is("arch", exists)
+	term := func(r ...corev1.NodeSelectorRequirement) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: r}
+	}
+	affinity := func(terms ...corev1.NodeSelectorTerm) *corev1.NodeSelector {
+		return &corev1.NodeSelector{NodeSelectorTerms: terms}
+	}
+	for name, tc := range map[string]struct{ given, want *corev1.NodeSelector }{
+		"none":                            {nil, nil},
+		"its only requirement":            {affinity(term(spot)), nil},
+		"one of two":                      {affinity(term(arch, spot)), affinity(term(arch))},
+		"one of two terms":                {affinity(term(spot), term(arch, spot)), affinity(term(arch))},
+		"a term of fields stays":          {affinity(corev1.NodeSelectorTerm{MatchExpressions: term(spot).MatchExpressions, MatchFields: field}), affinity(corev1.NodeSelectorTerm{MatchExpressions: term().MatchExpressions, MatchFields: field})},
+		"an empty term stays, as no node": {affinity(term(), term(spot)), affinity(term())},
+		"nothing of it":                   {affinity(term(arch)), affinity(term(arch))},
+	} {
+		before := tc.given.DeepCopy()
+		got := Without(tc.given, func(r *corev1.NodeSelectorRequirement) bool { return r.Key == "type" })
+		if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(before, tc.given); diff != "" {
+			t.Errorf("%s: the given one changed (-was +is):\n%s", name, diff)
+		}
+	}
+	given := affinity(term(arch))
+	if got := Require(given, []corev1.NodeSelectorRequirement{spot, arch}); len(got.NodeSelectorTerms[0].MatchExpressions) != 2 || len(given.NodeSelectorTerms[0].MatchExpressions) != 1 {
+		t.Errorf("%v requires %v, too: %v", given, spot, got)
+	}
+}
+
+// What a set takes grows with all that is in it: at least the bytes of its texts, and some for each part.
+func TestBytes(t *testing.T) {
+	s, err := New(map[string]string{"key": "value"}, []corev1.NodeSelectorRequirement{is("other", in, "one", "three")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Bytes(), 3+5+64+5+64+3+3+5+3; got != want {
+		t.Errorf("a set takes %d bytes, want %d", got, want)
+	}
+	p := Pins{Selector: s.Labels, Terms: []corev1.NodeSelectorTerm{{MatchExpressions: s.Expressions, MatchFields: s.Expressions}}}
+	if got, want := p.Bytes(), 3+5+64+64+2*(5+64+3+3+5+3); got != want {
+		t.Errorf("pins take %d bytes, want %d", got, want)
+	}
+	if got := (*Pins)(nil).Bytes(); got != 0 {
+		t.Errorf("no pins take %d bytes", got)
 	}
 }

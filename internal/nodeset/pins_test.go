@@ -79,3 +79,26 @@ func TestPinsName(t *testing.T) {
 		t.Error("a pod without pins names a label")
 	}
 }
+
+// What a pod asks of its node is its selector and what its affinity requires, or nothing.
+func TestPinsOf(t *testing.T) {
+	t.Parallel()
+	terms := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "b"}}}}
+	required := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	selector := map[string]string{"a": "1"}
+	for name, tc := range map[string]struct {
+		pod  corev1.PodSpec
+		want *Pins
+	}{
+		"nothing":               {corev1.PodSpec{}, nil},
+		"no node affinity":      {corev1.PodSpec{Affinity: &corev1.Affinity{}}, nil},
+		"no required one":       {corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}}, nil},
+		"a selector":            {corev1.PodSpec{NodeSelector: selector}, &Pins{Selector: selector}},
+		"an affinity":           {corev1.PodSpec{Affinity: required}, &Pins{Terms: terms}},
+		"selector and affinity": {corev1.PodSpec{NodeSelector: selector, Affinity: required}, &Pins{Selector: selector, Terms: terms}},
+	} {
+		if diff := cmp.Diff(tc.want, PinsOf(&tc.pod)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
