@@ -167,7 +167,7 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	if err := p.mgr.Add(withoutElection(p.pulse.Run)); err != nil {
 		return nil, err
 	}
-	successors := successor.New(p.clients.uncached)
+	successors := successor.New(p.clients.uncached, reader.Workload)
 	host := &capability.Host{
 		Namespace: p.Namespace, Registration: Registration, Replica: leader.Identity(p.env.Lookup), Admits: p.Admits(), Controls: p.Controls(), Nodes: on.Nodes(),
 		Cached: p.mgr.GetClient(), Uncached: p.clients.uncached, Once: p.clients.once, Clientset: p.clients.set, Informers: p.mgr.GetCache(),

@@ -30,16 +30,22 @@ const (
 // mostJobs is how many Jobs are remembered.
 const mostJobs = 2000
 
+// Owners returns the object that a reference is to, or nil if it does not exist or may not be read.
+type Owners func(ctx context.Context, namespace string, ref world.Ref) (*world.Workload, error)
+
 // Finder finds out about owners. Its methods may be called concurrently.
 type Finder struct {
 	client client.Reader
+	owners Owners
 
 	mu   sync.Mutex
 	jobs map[types.UID]Kind
 }
 
-// New returns a finder. The client is not a cached one.
-func New(c client.Reader) *Finder { return &Finder{client: c, jobs: map[types.UID]Kind{}} }
+// New returns a finder. The client is not a cached one; the owners may come from caches.
+func New(c client.Reader, owners Owners) *Finder {
+	return &Finder{client: c, owners: owners, jobs: map[types.UID]Kind{}}
+}
 
 // Known is [Finder.Of] without a request. It returns false of a Job that was not read yet.
 func (f *Finder) Known(owner world.Ref) (kind Kind, known bool) {
@@ -93,6 +99,12 @@ func (f *Finder) Lost(ctx context.Context, pod *corev1.Pod) (why string, err err
 		return why, nil
 	}
 	ref := world.RefOf(metav1.GetControllerOfNoCopy(whole))
+	switch owner, err := f.owners(ctx, whole.Namespace, ref); {
+	case err != nil:
+		return "", err
+	case owner != nil && owner.Is(ref) && owner.Ends:
+		return fmt.Sprintf("%s %s is being deleted, and creates no other pods", ref.Kind, ref.Name), nil
+	}
 	next, err := f.Of(ctx, whole.Namespace, ref)
 	if err != nil || next != None {
 		return "", err

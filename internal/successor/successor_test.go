@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // jobs are the Jobs of a namespace, by name, and a pod.
@@ -49,7 +51,13 @@ func TestLost(t *testing.T) {
 		"counts": job("counts", nil, batchv1.NonIndexedCompletion), "ignores": job("ignores", ignores, batchv1.NonIndexedCompletion),
 		"indexed": job("indexed", ignores, batchv1.IndexedCompletion),
 	}}
-	f := New(all)
+	owners := func(_ context.Context, _ string, ref world.Ref) (*world.Workload, error) {
+		if strings.HasPrefix(ref.Name, "hidden") {
+			return nil, nil
+		}
+		return &world.Workload{Ref: ref, Ends: strings.HasPrefix(ref.Name, "ends")}, nil
+	}
+	f := New(all, owners)
 	for name, tc := range map[string]struct {
 		version, kind, owner string
 		restart              corev1.RestartPolicy
@@ -62,6 +70,10 @@ func TestLost(t *testing.T) {
 		"a ReplicationController's":             {version: "v1", kind: "ReplicationController"},
 		"a CloneSet's":                          {version: "apps.kruise.io/v1alpha1", kind: "CloneSet"},
 		"Kruise's StatefulSet's":                {version: "apps.kruise.io/v1beta1", kind: "StatefulSet"},
+		"a ReplicaSet's that is being deleted":  {version: "apps/v1", kind: "ReplicaSet", owner: "ends", why: "ReplicaSet ends is being deleted"},
+		"a CloneSet's that is being deleted":    {version: "apps.kruise.io/v1alpha1", kind: "CloneSet", owner: "ends", why: "CloneSet ends is being deleted"},
+		"a Job's that is being deleted":         {version: "batch/v1", kind: "Job", owner: "ends", why: "Job ends is being deleted"},
+		"one whose owner is not known":          {version: "apps/v1", kind: "ReplicaSet", owner: "hidden"},
 		"a Job's that ignores evictions":        {version: "batch/v1", kind: "Job", owner: "ignores", restart: corev1.RestartPolicyNever},
 		"an Indexed Job's that ignores them":    {version: "batch/v1", kind: "Job", owner: "indexed", restart: corev1.RestartPolicyOnFailure},
 		"a Job's that counts them":              {version: "batch/v1", kind: "Job", owner: "counts", restart: corev1.RestartPolicyNever, why: "podFailurePolicy"},

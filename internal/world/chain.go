@@ -46,16 +46,33 @@ func (c Chain) Bottom() *Workload {
 	return c.Workloads[0]
 }
 
-// Top is the uppermost workload that is known, or nil.
+// Top is the workload that the pods are of, as far as it is known, or nil: the object with their pod template, whose revisions are
+// below. An operator's object above it, which may have several such workloads, is none.
 func (c Chain) Top() *Workload {
+	if i := c.template(); i < len(c.Workloads) {
+		return c.Workloads[i]
+	}
+	return c.Highest()
+}
+
+// Root is the reference to the workload that the pods are of.
+func (c Chain) Root() Ref { return c.Refs[min(c.template(), len(c.Refs)-1)] }
+
+// template returns the place of the lowest object that keeps one pod template, if it is known which. Otherwise it is above all.
+func (c Chain) template() int {
+	if i := slices.IndexFunc(c.Refs, Ref.KeepsTemplate); i >= 0 {
+		return i
+	}
+	return len(c.Refs)
+}
+
+// Highest is the uppermost object that is known, or nil.
+func (c Chain) Highest() *Workload {
 	if len(c.Workloads) == 0 {
 		return nil
 	}
 	return c.Workloads[len(c.Workloads)-1]
 }
-
-// Root is the reference to the uppermost object.
-func (c Chain) Root() Ref { return c.Refs[len(c.Refs)-1] }
 
 // includes reports whether an object is one of them.
 func (c Chain) includes(ref Ref) bool { return slices.ContainsFunc(c.Refs, ref.SameObject) }

@@ -29,7 +29,7 @@ func Keep(obj metav1.Object) metav1.Object {
 		return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: workloadIdentity(o.ObjectMeta)}
 	}
 	return &metav1.PartialObjectMetadata{ObjectMeta: workloadIdentity(metav1.ObjectMeta{
-		Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(), CreationTimestamp: obj.GetCreationTimestamp(),
+		Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(), CreationTimestamp: obj.GetCreationTimestamp(), DeletionTimestamp: obj.GetDeletionTimestamp(),
 		Annotations: obj.GetAnnotations(), OwnerReferences: obj.GetOwnerReferences(),
 	})}
 }
@@ -205,7 +205,7 @@ func Pick(all map[string]string, keys ...string) (kept map[string]string) {
 // workloadIdentity keeps what a [Workload] has.
 func workloadIdentity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := Identity(m)
-	kept.CreationTimestamp, kept.Generation = m.CreationTimestamp, m.Generation
+	kept.CreationTimestamp, kept.DeletionTimestamp, kept.Generation = m.CreationTimestamp, m.DeletionTimestamp, m.Generation
 	kept.Annotations = Pick(m.Annotations, workloadKeys...)
 	if c := metav1.GetControllerOfNoCopy(&m); c != nil && Plausible(c) {
 		kept.OwnerReferences = []metav1.OwnerReference{{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: c.Controller}}

@@ -19,6 +19,8 @@ type Workload struct {
 	Namespace string
 	// Created is when it was created, in whole seconds.
 	Created time.Time
+	// Ends says that it is being deleted. It creates no pods any more, though a finalizer may keep it and its pods for long.
+	Ends bool
 	// Annotations are those of its metadata that Stowage reads.
 	Annotations map[string]string
 	// Controller is what made it, if anything did.
@@ -123,7 +125,7 @@ func (w *Workload) fillIn(template *corev1.PodTemplateSpec, replicas *int32, cur
 }
 
 func newWorkload(ref Ref, m *metav1.ObjectMeta) *Workload {
-	w := &Workload{Ref: ref, Namespace: m.Namespace, Created: m.CreationTimestamp.Time, Annotations: m.Annotations, Replicas: -1, Current: -1}
+	w := &Workload{Ref: ref, Namespace: m.Namespace, Created: m.CreationTimestamp.Time, Ends: m.DeletionTimestamp != nil, Annotations: m.Annotations, Replicas: -1, Current: -1}
 	w.UID = m.UID
 	if c := metav1.GetControllerOfNoCopy(m); c != nil {
 		controller := RefOf(c)
@@ -152,6 +154,20 @@ func (r Ref) Watched() bool {
 // MakesPods reports whether a reference is to a workload that makes pods itself and whose size is watched.
 func (r Ref) MakesPods() bool {
 	return r.Group() == appsv1.GroupName && (r.Kind == "ReplicaSet" || r.Kind == "StatefulSet")
+}
+
+// KeepsTemplate reports whether an object of the kind has one pod template, whose revisions it makes itself. What stands above it may
+// have others.
+func (r Ref) KeepsTemplate() bool {
+	switch r.Group() {
+	case appsv1.GroupName:
+		return slices.Contains([]string{"DaemonSet", "Deployment", "StatefulSet"}, r.Kind)
+	case "argoproj.io":
+		return r.Kind == "Rollout"
+	case "apps.kruise.io":
+		return slices.Contains([]string{"CloneSet", "DaemonSet", "StatefulSet"}, r.Kind)
+	}
+	return false
 }
 
 // HasTemplate reports whether workloads of a kind have TemplateAnnotations.

@@ -80,6 +80,44 @@ func (failing) Workload(context.Context, string, world.Ref) (*world.Workload, er
 	return nil, errors.New("no answer")
 }
 
+// The workload of pods is what keeps their template. An operator's object above it may have several workloads, whether Stowage may read it or not.
+func TestWorkloadOfPods(t *testing.T) {
+	at := func(version, kind, name string) world.Ref {
+		return world.Ref{APIVersion: version, Kind: kind, Name: name, UID: types.UID(kind + name)}
+	}
+	kafka, thing := at("example.net/v1", "Kafka", "k"), at("example.net/v1", "Thing", "t")
+	for name, tc := range map[string]struct {
+		below          []world.Ref // from the bottom
+		root, top, all string      // all is the uppermost that is known
+		hidden         bool        // the last is not known
+	}{
+		"an operator's Deployment":             {below: []world.Ref{at("apps/v1", "ReplicaSet", "web-1"), at("apps/v1", "Deployment", "web"), kafka}, root: "web", top: "web", all: "k"},
+		"an operator's that is not known":      {below: []world.Ref{at("apps/v1", "ReplicaSet", "web-1"), at("apps/v1", "Deployment", "web"), kafka}, root: "web", top: "web", all: "web", hidden: true},
+		"an operator's StatefulSet":            {below: []world.Ref{at("apps/v1", "StatefulSet", "db"), kafka}, root: "db", top: "db", all: "k"},
+		"an operator's Rollout":                {below: []world.Ref{at("apps/v1", "ReplicaSet", "web-1"), at("argoproj.io/v1alpha1", "Rollout", "web"), kafka}, root: "web", top: "web", all: "k"},
+		"an operator's CloneSet":               {below: []world.Ref{at("apps.kruise.io/v1alpha1", "CloneSet", "web"), kafka}, root: "web", top: "web", all: "k"},
+		"a Deployment that is not known":       {below: []world.Ref{at("apps/v1", "ReplicaSet", "web-1"), at("apps/v1", "Deployment", "web")}, root: "web", top: "web-1", all: "web-1", hidden: true},
+		"an operator's own ReplicaSet":         {below: []world.Ref{at("apps/v1", "ReplicaSet", "made"), thing}, root: "t", top: "t", all: "t"},
+		"a CronJob's Job":                      {below: []world.Ref{at("batch/v1", "Job", "n-1"), at("batch/v1", "CronJob", "n")}, root: "n", top: "n", all: "n"},
+		"a Deployment of somebody else's kind": {below: []world.Ref{at("apps/v1", "ReplicaSet", "web-1"), at("example.net/v1", "Deployment", "web"), thing}, root: "t", top: "t", all: "t"},
+	} {
+		var known []*world.Workload
+		for i, ref := range tc.below {
+			w := &world.Workload{Ref: ref, Namespace: "ns"}
+			if i+1 < len(tc.below) {
+				w.Controller = &tc.below[i+1]
+			} else if tc.hidden {
+				continue
+			}
+			known = append(known, w)
+		}
+		chain, err := world.Owners(t.Context(), manifests.New(world.Objects{Workloads: known}), "ns", tc.below[0])
+		if err != nil || chain.Root().Name != tc.root || chain.Top().Name != tc.top || chain.Highest().Name != tc.all {
+			t.Errorf("%s: the workload is %s, known is %s, and %s above all; %v", name, chain.Root().Name, chain.Top().Name, chain.Highest().Name, err)
+		}
+	}
+}
+
 // Of several PodDistributors with one target the oldest wins, then the first name, in whatever version they name the target.
 func TestWinner(t *testing.T) {
 	at := func(name string, second int64, version string) versprei.PodDistributor {

@@ -1,15 +1,21 @@
 package testkit
 
 import (
+	"context"
+
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 	"github.com/stowage-dev/stowage/internal/successor"
+	"github.com/stowage-dev/stowage/internal/world"
 )
+
+// NoOwners knows no owner, so that each is taken for one that stays.
+func NoOwners(context.Context, string, world.Ref) (*world.Workload, error) { return nil, nil }
 
 // Evictor returns an evictor as a process has it, which evicts one pod a second.
 func Evictor(c client.Client, clock clock.PassiveClock, set *metrics.Set) *evict.Evictor {
-	return evict.New(c, successor.New(c).Lost, clock, 1, set)
+	return evict.New(c, successor.New(c, NoOwners).Lost, clock, 1, set)
 }

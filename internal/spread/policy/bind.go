@@ -59,9 +59,9 @@ func (c Compiled) policyOf(chain world.Chain, state *stowage.PoolState) *Policy 
 // uppermost object. So a workload that is made again finds its volumes.
 func (p *Policy) workload(written *layout.Written, namespace string, chain world.Chain) (w layout.Workload) {
 	if len(chain.Refs) > 0 {
-		root := chain.Root() // may not be known yet, as a Deployment that was created just now
-		name := namespace + "/" + root.Kind + "/" + root.Name
-		w.Orders = written.OrdersOf(name, cmp.Or(string(root.UID), name)) // manifests have no UID
+		highest := chain.Refs[len(chain.Refs)-1] // may not be known yet, as a Deployment that was created just now
+		name := namespace + "/" + highest.Kind + "/" + highest.Name
+		w.Orders = written.OrdersOf(name, cmp.Or(string(highest.UID), name)) // manifests have no UID
 	}
 	w.Ordinals = p.ordinals()
 	if p.State == nil {

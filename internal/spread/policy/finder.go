@@ -159,10 +159,10 @@ func (f *Finder) find(ctx context.Context, pod Pod) (*Policy, error) {
 			return nil, err
 		}
 		c = Compiled{Origin: Origin{Source: "annotation of " + winner.Source}, Rules: Rules{Repair: stowage.RepairRecreate}}
-		over, _ := setting(pod.Annotations, chain.Top(), stowage.AcrossAnnotation)
+		over, _ := setting(pod.Annotations, chain.Highest(), stowage.AcrossAnnotation)
 		c.Written, c.Err = f.parse(winner.Text, over)
 	}
-	c.annotate(pod.Annotations, chain.Top())
+	c.annotate(pod.Annotations, chain.Highest())
 
 	// 4. What holds for this workload now?
 	return f.bind(ctx, c, pod.Namespace, chain)

@@ -35,9 +35,9 @@ func matchOf(chain world.Chain, template map[string]string, d *versprei.PodDistr
 	if text, ok := StrategyText(template); ok {
 		return match{Text: text, Source: "the pod template"}
 	}
-	if root := chain.Top(); root != nil {
-		if text, ok := StrategyText(root.Annotations); ok {
-			return match{Text: text, Source: root.Kind + " " + root.Name}
+	if highest := chain.Highest(); highest != nil {
+		if text, ok := StrategyText(highest.Annotations); ok {
+			return match{Text: text, Source: highest.Kind + " " + highest.Name}
 		}
 	}
 	return match{}

@@ -114,7 +114,7 @@ type Policy struct {
 	Warnings []string
 	// State is what is known of pools without room, or nil if nothing is.
 	State *stowage.PoolState
-	// Root is the uppermost workload, or nil if that is not known.
+	// Root is the workload that the pods are of, see [world.Chain.Top], or nil if that is not known.
 	Root *world.Workload
 	// Unverified says that nobody knows whether the pod's owner exists: Stowage may not read
 	// its kind.
@@ -170,7 +170,7 @@ func (p *Policy) Dividing() *Policy {
 	return p
 }
 
-// WorkloadCreated is when the uppermost workload was created, or zero if that is not known.
+// WorkloadCreated is when the workload was created, or zero if that is not known.
 func (p *Policy) WorkloadCreated() time.Time {
 	if p.Root == nil {
 		return time.Time{}

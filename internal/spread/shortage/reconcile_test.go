@@ -150,7 +150,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b.run = &run{
 		Controller: &Controller{
 			Cached: c, Uncached: c, Informers: &informertest.FakeInformers{Scheme: scheme}, World: reader, Policies: owners.New(policy.NewFinder(reader, policy.Settings{}), service.Pods().NameOf, c, b.clock),
-			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: poolroom.New(c, c, b.clock, b.clock), Evictor: testkit.Evictor(c, b.clock, set), Successors: successor.New(c),
+			Seats: service, Scope: scope.New(reader, "stowage-system"), Room: poolroom.New(c, c, b.clock, b.clock), Evictor: testkit.Evictor(c, b.clock, set), Successors: successor.New(c, reader.Workload),
 			Clock: b.clock, Timing: DefaultTiming(), Log: funcr.New(func(_, text string) { b.told = append(b.told, text) }, funcr.Options{Verbosity: 1}), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 		},
 		work: testkit.Queue[world.Object](), limit: fair.NewLimiter[string](totalRate, 2*totalRate), looks: fair.NewLimiter[string](judgeRate, judgeBurst), known: map[types.UID]*memory{}, scaleUps: map[string]scaleUps{},

@@ -565,7 +565,7 @@ func (c *simulated) begin() {
 	service.Changes.Add(func(change seats.Change) { room.PodLeft(change.Left) })
 	controller := &Controller{
 		Cached: cache, Uncached: server, Informers: cache, World: snapshot, Policies: owners.New(finder, service.Pods().NameOf, server, c.clock), Seats: service,
-		Scope: scope.New(snapshot, "stowage-system"), Room: room, Evictor: testkit.Evictor(server, c.clock, set), Successors: successor.New(server), Clock: c.clock, Timing: simulatedTiming,
+		Scope: scope.New(snapshot, "stowage-system"), Room: room, Evictor: testkit.Evictor(server, c.clock, set), Successors: successor.New(server, snapshot.Workload), Clock: c.clock, Timing: simulatedTiming,
 		Log: logr.Discard(), Events: events.Recorder{EventRecorder: &clientevents.FakeRecorder{}}, Metrics: NewMetrics(set),
 	}
 	c.mu.Lock()

@@ -55,6 +55,14 @@ func (r *run) members(ctx context.Context, w world.Object) ([]*member, error) {
 	}
 	var out []*member
 	for _, owner := range owners {
+		// An operator's object may be above several workloads, whose pods have nothing in common. An owner that ends creates none.
+		chain, err := world.Owners(ctx, r.World, w.Namespace, owner.Ref)
+		if err != nil {
+			return nil, err
+		}
+		if top := chain.Top(); top == nil || !top.Is(w.Ref) || owner.Ends {
+			continue
+		}
 		// The pods of an Indexed Job stay, because their index determines their seat.
 		if next, err := r.Successors.Of(ctx, w.Namespace, owner.Ref); err != nil {
 			return nil, err
