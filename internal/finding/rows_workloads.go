@@ -289,7 +289,7 @@ var ofWorkloads = map[Reason]row{
 			const keep = "; to keep them in the pool, add nodes to it"
 			switch {
 			case f.Objects != "":
-				return "make room in the pool, or change the strategy: no other pool takes the pods, because " + f.Objects
+				return "make room in the pool, or change the strategy: other pools do not take all of the pods, because " + f.Objects
 			case f.Several:
 				return "wait: other pools take the pods, unless room is on its way" + keep
 			case f.At != "":
@@ -332,6 +332,8 @@ var ofWorkloads = map[Reason]row{
 		means: "No node is as a pod asks.",
 		sentence: func(f *Finding) string {
 			switch {
+			case f.Objects != "":
+				return fmt.Sprintf("the pods ask for nodes with %s, as pool %s had them when the pods were created, and no node has these labels", f.Objects, f.Pool)
 			case f.Labels != "":
 				return fmt.Sprintf("no node has the labels of pool %s (%s)", f.Pool, f.Labels)
 			case f.Missing && f.Pool != "":
@@ -347,6 +349,8 @@ var ofWorkloads = map[Reason]row{
 		},
 		remedy: func(f *Finding) string {
 			switch {
+			case f.Objects != "":
+				return "delete the pods, so that their owner creates others by the strategy as it is now; Stowage does so itself unless repair or the mode of the namespace is Off, or the owner creates no others"
 			case f.Labels != "":
 				return fmt.Sprintf("correct the labels of pool %s in the %s, or add nodes with these labels (a node autoscaler may be at its limit)", f.Pool, f.Source)
 			case f.Missing:

@@ -326,6 +326,7 @@ func TestProblems(t *testing.T) {
 		terms := []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "p", Operator: corev1.NodeSelectorOpIn, Values: []string{pool}}}}}
 		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}}}
 	}
+	const outside = "ReplicaSet/web: 1 pod(s) are outside the pool of their seat: the labels of pools or nodes, or the order of pools, have changed"
 	closedNode := func(name string, edit func(*corev1.Node)) *corev1.Node {
 		n := poolNode("b")
 		n.Name = name
@@ -469,7 +470,7 @@ func TestProblems(t *testing.T) {
 		})}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}},
 		"a pod that other pools take later":   {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "other pools take the pods from 00:01:00 on"},
 		"a pod that others should have taken": {objects: []client.Object{poolNode("b"), spilling("p=a,weight=1:p=b,weight=1"), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "wait: other pools take the pods, unless room is on its way"},
-		"a pod that no other pool takes":      {objects: []client.Object{poolNode("b"), spilling("p=a,base=1,weight=0:p=b,weight=1"), pod("y", "0", 1, nil), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "no other pool takes the pods, because pool 0 has weight 0 and no overflow"},
+		"a pod that no other pool takes":      {objects: []client.Object{poolNode("b"), spilling("p=a,base=1,weight=0:p=b,weight=1"), pod("y", "0", 1, nil), unschedulable("x", 5*time.Minute)}, want: []string{"ReplicaSet/web: no room in pool 1: 0/1"}, action: "other pools do not take all of the pods, because pool 0 has weight 0 and no overflow"},
 		"a node selector from admission": {objects: []client.Object{poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
 			waits(p)
 			p.Spec.NodeSelector["disk"] = "ssd"
@@ -525,6 +526,17 @@ func TestProblems(t *testing.T) {
 			waits(p)
 			delete(p.Annotations, stowage.SpreadStrategyAliasAnnotation)
 		})}, want: []string{"ReplicaSet/web: no strategy divides these pods any more, and they still wait for a node of pool 1, which their seat has them select: 0/1"}},
+		"the pool had other labels when the pod came": {objects: []client.Object{poolNode("a"), poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.NodeSelector = map[string]string{"p": "bb"}
+		})}, want: []string{outside, "ReplicaSet/web: the pods ask for nodes with p=bb, as pool 1 had them when the pods were created, and no node has these labels: 0/1"}, action: "delete the pods, so that their owner creates others by the strategy as it is now"},
+		"the pool required other labels when the pod came": {objects: []client.Object{poolNode("a"), poolNode("b"), web(1, nil), pod("x", "1", 1, func(p *corev1.Pod) {
+			waits(p)
+			p.Spec.NodeSelector = nil
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "p", Operator: corev1.NodeSelectorOpIn, Values: []string{"bb", "bbb"}}}},
+			}}}}
+		})}, want: []string{outside, "ReplicaSet/web: the pods ask for nodes with p in (bb,bbb), as pool 1 had them when the pods were created, and no node has these labels: 0/1"}},
 		"but not where the spread is off": {objects: []client.Object{pod("x", "1", 1, waits)}, edit: func(i *Inspector) { i.Spread = false }},
 		"no node has the labels":          {objects: []client.Object{poolNode("a"), web(1, nil), pod("x", "1", 1, waits)}, want: []string{"ReplicaSet/web: no node has the labels of pool 1 (p=b): 0/1"}},
 		"the template's own selector fits no node": {objects: []client.Object{poolNode("b"), web(1, func(rs *appsv1.ReplicaSet) { rs.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "ssd"} }), pod("x", "1", 1, func(p *corev1.Pod) {

@@ -83,6 +83,9 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 	case reason != "":
 		return reason, values
 	case p != nil && p.Layout != nil && !nodes.fit(pod):
+		if former := formerPins(pod, p); former != "" {
+			return finding.FitsNoNode, finding.Values{Pool: pod.Labels[stowage.PoolLabel], Objects: former}
+		}
 		v := misfitOf(pod, p, nodes)
 		v.Missing, v.Fix = c.addedLater(pod)
 		return finding.FitsNoNode, v
@@ -319,6 +322,25 @@ func sizes(pod *corev1.Pod, nodes []corev1.Node) string {
 		}
 	}
 	return "the pods are too large for each node there"
+}
+
+// formerPins returns what a pod with a seat asks of its node, if that is not what its pool asks for now: the strategy has changed since.
+func formerPins(pod *corev1.Pod, p *policy.Policy) string {
+	pins := nodeset.PinsOf(&pod.Spec)
+	if !proven(pod) || pins == nil {
+		return ""
+	}
+	if n, seated := p.PoolKeyed(poolOf(pod)); seated && pins.AskFor(p.Nodes(n, -1)) {
+		return ""
+	}
+	var texts []string
+	for i := range pins.Terms {
+		texts = append(texts, nodeset.Set{Expressions: pins.Terms[i].MatchExpressions}.String())
+	}
+	if len(pins.Selector) > 0 {
+		texts = append(texts, nodeset.Set{Labels: pins.Selector}.String())
+	}
+	return strings.Join(texts, " and ")
 }
 
 // misfitOf returns why no node is as a pod of a policy asks.

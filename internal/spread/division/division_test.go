@@ -256,15 +256,16 @@ func TestFindings(t *testing.T) {
 		"what kept them is over": {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) {
 			w.Hindrances = []stowage.Hindrance{{Reason: stowage.HindranceNoRoom}}
 		}},
-		"a former pool":                        {pods: append(in("0", 1), Pod{Pool: "gone", OnNode: true, Ready: true}), replicas: 2, edit: unseated(2), want: []finding.Reason{finding.PoolRemoved, finding.WithoutSeat}},
-		"one is outside its pool":              {pods: append(in("0", 1), outside), replicas: 2, want: []finding.Reason{finding.OutsidePool}},
-		"one is outside, and another too many": {pods: append(in("0", 3), outside), replicas: 4, want: []finding.Reason{finding.OutsidePool, finding.OverTarget}},
-		"every pool has its maximum":           {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Overflow = 1 }, want: []finding.Reason{finding.PoolsFull}},
-		"a zone is not for them":               {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Soft, w.Unsuitable = "why", []string{"b: why"} }, want: []finding.Reason{finding.PoolsPreferred, finding.PoolUnsuitable}},
-		"a volume holds one":                   {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Held = 1 }, want: []finding.Reason{finding.HeldByVolume}},
-		"costs of somebody else's":             {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Costs = Costs{Foreign: 1} }, want: []finding.Reason{finding.ForeignCost}},
-		"they break the division":              {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Costs = Costs{Foreign: 1, Uneven: true} }, want: []finding.Reason{finding.CostsUneven}},
-		"no scale-down removes pods of a Job":  {pods: append(in("0", 1), in("1", 1)...), kind: "Job", replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Costs = Costs{Foreign: 1, Uneven: true} }, want: []finding.Reason{finding.ForeignCost}},
+		"a former pool":                             {pods: append(in("0", 1), Pod{Pool: "gone", OnNode: true, Ready: true}), replicas: 2, edit: unseated(2), want: []finding.Reason{finding.PoolRemoved, finding.WithoutSeat}},
+		"one is outside its pool":                   {pods: append(in("0", 1), outside), replicas: 2, want: []finding.Reason{finding.OutsidePool}},
+		"one is outside, as a soft revision may be": {pods: append(in("0", 1), outside), replicas: 2, edit: func(_ *Division, w *Workload) { w.Soft = "why" }, want: []finding.Reason{finding.PoolsPreferred}},
+		"one is outside, and another too many":      {pods: append(in("0", 3), outside), replicas: 4, want: []finding.Reason{finding.OutsidePool, finding.OverTarget}},
+		"every pool has its maximum":                {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Overflow = 1 }, want: []finding.Reason{finding.PoolsFull}},
+		"a zone is not for them":                    {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(_ *Division, w *Workload) { w.Soft, w.Unsuitable = "why", []string{"b: why"} }, want: []finding.Reason{finding.PoolsPreferred, finding.PoolUnsuitable}},
+		"a volume holds one":                        {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Held = 1 }, want: []finding.Reason{finding.HeldByVolume}},
+		"costs of somebody else's":                  {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Costs = Costs{Foreign: 1} }, want: []finding.Reason{finding.ForeignCost}},
+		"they break the division":                   {pods: append(in("0", 1), in("1", 1)...), replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Costs = Costs{Foreign: 1, Uneven: true} }, want: []finding.Reason{finding.CostsUneven}},
+		"no scale-down removes pods of a Job":       {pods: append(in("0", 1), in("1", 1)...), kind: "Job", replicas: 2, balanced: true, edit: func(d *Division, _ *Workload) { d.Costs = Costs{Foreign: 1, Uneven: true} }, want: []finding.Reason{finding.ForeignCost}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var d Division

@@ -108,7 +108,7 @@ func (f *findings) ends() {
 
 // places adds where pods are that should be elsewhere, and what keeps them there.
 func (f *findings) places() {
-	if n := f.Outside(); n > 0 {
+	if n := f.Outside(); n > 0 && f.of.Soft == "" { // else they may be elsewhere, as a note says
 		f.add(finding.OutsidePool, func(v *finding.Values) { v.Count, v.Text = n, f.of.Outside })
 	}
 	over := f.Over()
