@@ -164,7 +164,7 @@ type podOwner struct {
 	bare       []*corev1.Pod // they themselves
 	held       []*corev1.Pod // of them, those for which [stays] is true
 	unanswered []time.Time
-	// root is the uppermost object above it, and names are those from it up to that, as kind/name.
+	// root is the workload that it belongs to, and names are those from it up to the uppermost object, as kind/name.
 	root   world.Ref
 	names  []string
 	policy *policy.Policy // nil if its pods have none

@@ -73,7 +73,7 @@ func (i *Inspector) workloads(ctx context.Context, s *snapshot, r *Report) error
 	return nil
 }
 
-// findRoots fills in what is above some owners of pods, and which of the uppermost objects have pods, or ask for some.
+// findRoots fills in what is above some owners of pods, and which of the workloads have pods, or ask for some.
 func (s *snapshot) findRoots(ctx context.Context, owners []*podOwner, busy map[types.UID]bool) error {
 	for _, m := range owners {
 		chain, err := world.Owners(ctx, s, m.Namespace, m.Ref)

@@ -8,7 +8,7 @@ import (
 
 // PoolState records which node pools have no room for the pods of one workload, and which are unsuitable for them. The leader of
 // Stowage writes it, and every replica reads it to seat new pods in other pools. No PoolState exists while there is nothing to record. Its
-// name is the UID of its owner, the uppermost controller of the pods, such as a Deployment.
+// name is the UID of its owner, what keeps the template of the pods, such as a Deployment.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -237,7 +237,7 @@ func (r *run) tellHindrances(ctx context.Context) {
 	if r.Clock.Now().Before(r.unserved) {
 		return
 	}
-	// 1. What there is, by the uppermost workload.
+	// 1. What there is, by workload.
 	r.mu.Lock()
 	by := map[ledger.Owner][]stowage.Hindrance{}
 	for _, h := range r.history {
@@ -248,7 +248,7 @@ func (r *run) tellHindrances(ctx context.Context) {
 	r.mu.Unlock()
 	is := map[world.Object][]stowage.Hindrance{}
 	for owner, found := range by {
-		if of, ok := r.uppermost(ctx, owner); ok {
+		if of, ok := r.workloadOf(ctx, owner); ok {
 			is[of] = append(is[of], found...)
 		}
 	}
@@ -290,7 +290,7 @@ func (r *run) takeAway(ctx context.Context, stored map[types.UID]*stowage.PoolSt
 	}
 }
 
-// lookedAtClosely returns the uppermost workloads of the owners that this leader has looked at closely.
+// lookedAtClosely returns the workloads of the owners that this leader has looked at closely.
 func (r *run) lookedAtClosely(ctx context.Context) map[types.UID]bool {
 	r.mu.Lock()
 	var owners []ledger.Owner
@@ -302,15 +302,15 @@ func (r *run) lookedAtClosely(ctx context.Context) map[types.UID]bool {
 	r.mu.Unlock()
 	out := map[types.UID]bool{}
 	for _, owner := range owners {
-		if of, ok := r.uppermost(ctx, owner); ok {
+		if of, ok := r.workloadOf(ctx, owner); ok {
 			out[of.UID] = true
 		}
 	}
 	return out
 }
 
-// uppermost returns the workload that an owner of pods belongs to, and false where that is not known.
-func (r *run) uppermost(ctx context.Context, owner ledger.Owner) (world.Object, bool) {
+// workloadOf returns the workload that an owner of pods belongs to, and false where that is not known.
+func (r *run) workloadOf(ctx context.Context, owner ledger.Owner) (world.Object, bool) {
 	chain, err := world.Owners(ctx, r.World, owner.Namespace, seats.Ref(owner))
 	top := chain.Top()
 	if err != nil || top == nil {

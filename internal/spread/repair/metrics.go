@@ -32,7 +32,7 @@ const (
 // NewMetrics registers the metrics.
 func NewMetrics(set *metrics.Set) *Metrics {
 	ofPool := func(name, help string) *metrics.BoundedGauge {
-		return set.BoundedGauge("stowage_pool_"+name, help+", by the uppermost workload.", "namespace", "kind", "name", "pool")
+		return set.BoundedGauge("stowage_pool_"+name, help+", by workload.", "namespace", "kind", "name", "pool")
 	}
 	m := &Metrics{
 		desired:        ofPool("desired_pods", "Pods that a pool should have of those that the workload asks for"),
@@ -40,8 +40,8 @@ func NewMetrics(set *metrics.Set) *Metrics {
 		ready:          ofPool("ready_pods", "Pods with a seat in a pool that are ready"),
 		foreignCosts:   ofPool("foreign_cost_pods", "Pods with a seat in a pool whose deletion cost somebody else wrote or removed"),
 		repairs:        set.CounterVec("stowage_repairs_total", "Pods repaired, by what was done: adopt (given a seat), renumber (given another one), recreate or evict (removed, so that their owner recreates them).", "action"),
-		distance:       set.BoundedGauge("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by the uppermost workload.", "namespace", "kind", "name"),
-		domainDistance: set.BoundedGauge("stowage_spread_domain_distance", "Pods that are in a domain, such as a zone, that has too many of their pool's pods, by the uppermost workload.", "namespace", "kind", "name"),
+		distance:       set.BoundedGauge("stowage_spread_distance", "Pods that are in a pool with too many, in none, or not in the pool of their seat, by workload.", "namespace", "kind", "name"),
+		domainDistance: set.BoundedGauge("stowage_spread_domain_distance", "Pods that are in a domain, such as a zone, that has too many of their pool's pods, by workload.", "namespace", "kind", "name"),
 	}
 	return m
 }
@@ -133,7 +133,7 @@ type workloadName struct{ namespace, kind, name string }
 
 // distance is how far the pods of one owner are from their targets.
 type distance struct {
-	of        workloadName // the uppermost workload, which has several owners during a rollout
+	of        workloadName // the workload, which has several owners during a rollout
 	pods      int64
 	elsewhere int64 // in a domain with too many
 }

@@ -93,7 +93,7 @@ func (*Controller) Name() string { return "shortage" }
 // run is what the controller knows in one term.
 type run struct {
 	*Controller
-	work  leader.Queue[world.Object] // the uppermost workloads of pods
+	work  leader.Queue[world.Object] // the workloads of pods
 	limit *fair.Limiter[string]      // of evictions, by namespace
 	looks *fair.Limiter[string]      // at pods that wait in pools which may be unsuitable, by namespace
 

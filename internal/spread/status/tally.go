@@ -21,7 +21,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// tally is what is counted of one policy. Workloads are told apart by their uppermost object.
+// tally is what is counted of one policy. Workloads are told apart by what keeps their pod template.
 type tally struct {
 	of       *policy.SpreadPolicy
 	compiled policy.Compiled
