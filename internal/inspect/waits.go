@@ -83,9 +83,6 @@ func (c *cells) waitsFor(ctx context.Context, pod *corev1.Pod, p *policy.Policy,
 	case reason != "":
 		return reason, values
 	case p != nil && p.Layout != nil && !nodes.fit(pod):
-		if former := formerPins(pod, p); former != "" {
-			return finding.FitsNoNode, finding.Values{Pool: pod.Labels[stowage.PoolLabel], Objects: former}
-		}
 		v := misfitOf(pod, p, nodes)
 		v.Missing, v.Fix = c.addedLater(pod)
 		return finding.FitsNoNode, v
@@ -345,6 +342,9 @@ func formerPins(pod *corev1.Pod, p *policy.Policy) string {
 
 // misfitOf returns why no node is as a pod of a policy asks.
 func misfitOf(pod *corev1.Pod, p *policy.Policy, nodes nodeLabels) finding.Values {
+	if former := formerPins(pod, p); former != "" {
+		return finding.Values{Pool: pod.Labels[stowage.PoolLabel], Objects: former}
+	}
 	n, seated := p.PoolKeyed(poolOf(pod))
 	if !seated {
 		return finding.Values{} // the pod template chooses nodes itself
