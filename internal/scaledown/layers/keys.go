@@ -1,0 +1,142 @@
+package layers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// MostKeys is how many keys of a template count. The API server sets no bound on them.
+const MostKeys = 8
+
+// Key is a label of nodes over whose values the pods of an owner are to be spread.
+type Key struct {
+	Name string
+	// Hard: a pod that breaks the spread waits, as with whenUnsatisfiable: DoNotSchedule.
+	Hard bool
+	// Single: a value has at most one pod, because the template requires anti-affinity to its own pods. No scale-down can break that.
+	Single bool
+}
+
+// Keys returns the keys that a template names: those of its topologySpreadConstraints and of its anti-affinity, as far as they
+// select its own pods, which are in this namespace. If there are none, those of the policy are taken. A key that the template also chooses nodes by, with
+// affinity or a node selector, is left out: its pods are to be uneven. The order means nothing. The reason says why there is no key.
+func Keys(template *corev1.PodTemplateSpec, namespace string, policy []string) (keys []Key, reason string) {
+	chosen := chosenBy(&template.Spec)
+	own := labels.Set(template.Labels)
+	var skipped string
+	add := func(k Key) {
+		if slices.Contains(chosen, k.Name) {
+			skipped = k.Name
+			return
+		}
+		if i := slices.IndexFunc(keys, func(other Key) bool { return other.Name == k.Name }); i >= 0 {
+			keys[i].Hard = keys[i].Hard || k.Hard
+			keys[i].Single = keys[i].Single || k.Single
+		} else if len(keys) < MostKeys {
+			keys = append(keys, k)
+		}
+	}
+	for _, c := range template.Spec.TopologySpreadConstraints {
+		if selects(c.LabelSelector, own) {
+			add(Key{Name: c.TopologyKey, Hard: c.WhenUnsatisfiable == corev1.DoNotSchedule})
+		}
+	}
+	if a := template.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
+		for _, t := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			if ownTerm(&t, namespace, own) {
+				add(Key{Name: t.TopologyKey, Hard: true, Single: true})
+			}
+		}
+		for _, t := range a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			if ownTerm(&t.PodAffinityTerm, namespace, own) {
+				add(Key{Name: t.PodAffinityTerm.TopologyKey})
+			}
+		}
+	}
+	if len(keys) == 0 && skipped == "" {
+		for _, name := range policy {
+			add(Key{Name: name})
+		}
+	}
+	switch {
+	case len(keys) > 0:
+		return keys, ""
+	case skipped != "":
+		return nil, fmt.Sprintf("the pods choose their nodes by the label %s", skipped)
+	default:
+		return nil, "the pods have no topologySpreadConstraints and no anti-affinity to each other"
+	}
+}
+
+// chosenBy returns the labels of nodes that a pod is drawn to or kept from by something else than the spread of its own pods.
+func chosenBy(pod *corev1.PodSpec) (names []string) {
+	for name := range pod.NodeSelector {
+		names = append(names, name)
+	}
+	if pod.Affinity == nil {
+		return names
+	}
+	terms := func(terms ...corev1.NodeSelectorTerm) {
+		for _, t := range terms {
+			for _, e := range t.MatchExpressions {
+				names = append(names, e.Key)
+			}
+		}
+	}
+	if a := pod.Affinity.NodeAffinity; a != nil {
+		if r := a.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
+			terms(r.NodeSelectorTerms...)
+		}
+		for _, p := range a.PreferredDuringSchedulingIgnoredDuringExecution {
+			terms(p.Preference)
+		}
+	}
+	if a := pod.Affinity.PodAffinity; a != nil {
+		for _, t := range a.RequiredDuringSchedulingIgnoredDuringExecution {
+			names = append(names, t.TopologyKey)
+		}
+		for _, t := range a.PreferredDuringSchedulingIgnoredDuringExecution {
+			names = append(names, t.PodAffinityTerm.TopologyKey)
+		}
+	}
+	return names
+}
+
+// ownTerm reports whether a term of affinity selects pods with these labels in this namespace. What labels the namespace has is
+// not known: of selectors of namespaces, only the one that selects all counts.
+func ownTerm(t *corev1.PodAffinityTerm, namespace string, own labels.Set) bool {
+	here := len(t.Namespaces) == 0 && t.NamespaceSelector == nil || slices.Contains(t.Namespaces, namespace)
+	if s := t.NamespaceSelector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		here = true
+	}
+	return here && selects(t.LabelSelector, own)
+}
+
+// selects reports whether a selector of a template selects its own pods. As for kube-scheduler, no selector selects nothing.
+func selects(selector *metav1.LabelSelector, own labels.Set) bool {
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && s.Matches(own)
+}
+
+// Sort orders keys, the first of which is kept exactly: those that are hard before the others, and then the one with fewer
+// values, which has the zone before its hosts. A key of single pods is last, since it holds whatever goes. The counts say how
+// many values the nodes have for each key; nodes without the label are one value more.
+func Sort(keys []Key, values map[string]int) {
+	last := func(k Key) int {
+		switch {
+		case k.Single:
+			return 2
+		case k.Hard:
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(keys, func(a, b Key) int {
+		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(values[a.Name], values[b.Name]), cmp.Compare(a.Name, b.Name))
+	})
+}
