@@ -28,7 +28,7 @@ const last = "permissions"
 var modules = []step{
 	{name: "hack/docs", dir: "hack/docs", args: []string{"./..."}},
 	{name: "hack/monitoring", dir: "hack/monitoring", args: []string{"-count=1", "./..."}},
-	{name: "kube-scheduler's filters", dir: "hack/controlplane/kubernetes", args: []string{"-trimpath", "-count=1", "./comparison"}},
+	{name: "kube-scheduler and the ReplicaSet controller", dir: "hack/controlplane/kubernetes", args: []string{"-trimpath", "-count=1", "./comparison", "./scaledown"}},
 }
 
 // moreSteps are those of `make test-more`: the files of a release, the kinds in the oldest Kubernetes, and longer runs of the simulations that take most

@@ -17,7 +17,7 @@ func TestArrange(t *testing.T) {
 		last  string   // the last step of the first lane
 	}{
 		"":        {[]string{"x/stowage/test/e2e", "x/stowage/hack/counts x/stowage/internal/size"}, "suites"},
-		"unit":    {[]string{"x/stowage/hack/counts x/stowage/internal/size"}, "kube-scheduler's filters"},
+		"unit":    {[]string{"x/stowage/hack/counts x/stowage/internal/size"}, "kube-scheduler and the ReplicaSet controller"},
 		"cluster": {[]string{"x/stowage/test/e2e"}, "suites"},
 		"more":    {[]string{"x/stowage/test/situations", ""}, "permissions"},
 	} {

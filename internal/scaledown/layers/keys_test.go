@@ -51,10 +51,18 @@ func TestKeys(t *testing.T) {
 			name: "required anti-affinity", spec: "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, " + own + "}]}}",
 			want: []layers.Key{{Name: "host", Hard: true, Single: true}},
 		},
+		{
+			name: "a constraint and required anti-affinity over one key", want: []layers.Key{{Name: "host", Hard: true, Single: true}},
+			spec: "{topologySpreadConstraints: [" + constraint("host", "ScheduleAnyway") + "], affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, " + own + "}]}}}",
+		},
 		{name: "anti-affinity to others", spec: "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, labelSelector: {matchLabels: {app: db}}}]}}", reason: noKeys},
 		{
 			name: "anti-affinity in other namespaces", reason: noKeys,
 			spec: "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, namespaces: [other], " + own + "}, {topologyKey: host, namespaceSelector: {matchLabels: {a: b}}, " + own + "}]}}",
+		},
+		{
+			name: "a selector of namespaces by expressions", reason: noKeys,
+			spec: "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, namespaceSelector: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: Exists}]}, " + own + "}]}}",
 		},
 		{
 			name: "anti-affinity in named namespaces and in all", want: []layers.Key{{Name: "host", Hard: true, Single: true}, {Name: "zone", Hard: true, Single: true}},

@@ -49,14 +49,13 @@ func Plan(pods []Pod) []Write {
 
 // turns numbers the values of the second key.
 func turns(pods []Pod) map[string]int {
-	seen := map[string]bool{}
+	numbers := map[string]int{}
 	for _, p := range pods {
 		if len(p.Values) > 1 {
-			seen[p.Values[1]] = true
+			numbers[p.Values[1]] = 0
 		}
 	}
-	numbers := make(map[string]int, len(seen))
-	for i, v := range slices.Sorted(maps.Keys(seen)) {
+	for i, v := range slices.Sorted(maps.Keys(numbers)) {
 		numbers[v] = i
 	}
 	return numbers
@@ -154,5 +153,5 @@ func (d *domain) compare(a, b []string, below []map[string]int) int {
 
 // turnOf returns the place of a value of the second key in the order of this domain.
 func (d *domain) turnOf(value string) int {
-	return (d.turn[value] + len(d.turn) - d.shift%len(d.turn)) % len(d.turn)
+	return (d.turn[value] + d.shift) % len(d.turn)
 }
