@@ -75,11 +75,11 @@ func TestPlan(t *testing.T) {
 // walk is one owner whose pods come, go and are removed by cost.
 type walk struct {
 	*rand.Rand
-	pods          []layers.Pod
-	keys          []int // how many values each key has
-	made          int
-	fresh, moved  int
-	holes, budget int
+	pods         []layers.Pod
+	keys         []int // how many values each key has
+	made         int
+	fresh, moved int
+	holes        int
 }
 
 func (w *walk) add(n int) {
