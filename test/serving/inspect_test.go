@@ -82,7 +82,7 @@ func TestStatus(t *testing.T) {
 		must(t, n.Create(t.Context(), n.Deployment("bad", 2, annotated("type=spot,weight=x"))))
 		n.Scale(t, web, 12)
 		n.Spreads(t, "web", 12, strategyOf(t, documented))
-		out, errs, exit := status(t, "--wait", "--timeout", "1s")
+		out, errs, exit := status(t, "--wait", "--timeout", "5s")
 		n.golden(t, "status-bad", out+errs)
 		if exit != 3 {
 			t.Errorf("exit status %d", exit)
