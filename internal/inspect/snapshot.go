@@ -172,8 +172,8 @@ type podOwner struct {
 	why    noSeats
 }
 
-// noSeats is why pods without a seat get none: the mode leaves them alone, the template chooses nodes by a key, every pool has its maximum, or no pool
-// reaches the volumes of those that wait.
+// noSeats says why pods without a seat get none: the mode leaves them alone, the template chooses nodes by a key, or every pool has its maximum. OutOfReach
+// are the waiting pods whose volumes no pool reaches.
 type noSeats struct {
 	leftAlone  bool
 	choosesBy  string

@@ -321,7 +321,7 @@ func sizes(pod *corev1.Pod, nodes []corev1.Node) string {
 	return "the pods are too large for each node there"
 }
 
-// formerPins returns what a pod with a seat asks of its node, if that is not what its pool asks for now: the strategy has changed since.
+// formerPins returns the node labels that a pod with a seat asks for, if its pool has other labels since the strategy was edited. Otherwise it is empty.
 func formerPins(pod *corev1.Pod, p *policy.Policy) string {
 	pins := nodeset.PinsOf(&pod.Spec)
 	if !proven(pod) || pins == nil {

@@ -228,7 +228,7 @@ func TestNewSaysAllErrors(t *testing.T) {
 			t.Errorf("the error %v does not say %q", err, want)
 		}
 	}
-	// Of keys that are in order, one that can be met does not hide the next.
+	// A key whose requirements can be met does not hide the next one.
 	_, err = New(nil, []corev1.NodeSelectorRequirement{is("a", exists), is("a", notIn, "1"), is("b", exists), is("b", doesNotExist)})
 	if want := "no node can meet both !b and b"; err == nil || err.Error() != want {
 		t.Errorf("the error is %v, want %s", err, want)

@@ -102,7 +102,7 @@ func (f *Finder) Lost(ctx context.Context, pod *corev1.Pod) (why string, err err
 	switch owner, err := f.owners(ctx, whole.Namespace, ref); {
 	case err != nil:
 		return "", err
-	case owner != nil && owner.Is(ref) && owner.Ends:
+	case owner != nil && owner.Is(ref) && owner.Deleting:
 		return fmt.Sprintf("%s %s is being deleted, and creates no other pods", ref.Kind, ref.Name), nil
 	}
 	next, err := f.Of(ctx, whole.Namespace, ref)

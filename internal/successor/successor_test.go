@@ -55,7 +55,7 @@ func TestLost(t *testing.T) {
 		if strings.HasPrefix(ref.Name, "hidden") {
 			return nil, nil
 		}
-		return &world.Workload{Ref: ref, Ends: strings.HasPrefix(ref.Name, "ends")}, nil
+		return &world.Workload{Ref: ref, Deleting: strings.HasPrefix(ref.Name, "ends")}, nil
 	}
 	f := New(all, owners)
 	for name, tc := range map[string]struct {

@@ -46,8 +46,8 @@ func (c Chain) Bottom() *Workload {
 	return c.Workloads[0]
 }
 
-// Top is the workload that the pods are of, as far as it is known, or nil: the object with their pod template, whose revisions are
-// below. An operator's object above it, which may have several such workloads, is none.
+// Top is the workload of the pods as far as it is known, or nil: the lowest object that keeps their pod template, such as a Deployment. An operator's object
+// above it may have several such workloads, so it is not theirs.
 func (c Chain) Top() *Workload {
 	if i := c.template(); i < len(c.Workloads) {
 		return c.Workloads[i]
@@ -55,10 +55,10 @@ func (c Chain) Top() *Workload {
 	return c.Highest()
 }
 
-// Root is the reference to the workload that the pods are of.
+// Root is the reference to the workload of the pods, known or not.
 func (c Chain) Root() Ref { return c.Refs[min(c.template(), len(c.Refs)-1)] }
 
-// template returns the place of the lowest object that keeps one pod template, if it is known which. Otherwise it is above all.
+// template returns the index of the lowest reference to a kind that keeps one pod template. Without one, it is the number of references.
 func (c Chain) template() int {
 	if i := slices.IndexFunc(c.Refs, Ref.KeepsTemplate); i >= 0 {
 		return i

@@ -19,8 +19,8 @@ type Workload struct {
 	Namespace string
 	// Created is when it was created, in whole seconds.
 	Created time.Time
-	// Ends says that it is being deleted. It creates no pods any more, though a finalizer may keep it and its pods for long.
-	Ends bool
+	// Deleting says that it has a deletion timestamp. It creates no more pods, even if a finalizer keeps it and its pods for long.
+	Deleting bool
 	// Annotations are those of its metadata that Stowage reads.
 	Annotations map[string]string
 	// Controller is what made it, if anything did.
@@ -125,7 +125,7 @@ func (w *Workload) fillIn(template *corev1.PodTemplateSpec, replicas *int32, cur
 }
 
 func newWorkload(ref Ref, m *metav1.ObjectMeta) *Workload {
-	w := &Workload{Ref: ref, Namespace: m.Namespace, Created: m.CreationTimestamp.Time, Ends: m.DeletionTimestamp != nil, Annotations: m.Annotations, Replicas: -1, Current: -1}
+	w := &Workload{Ref: ref, Namespace: m.Namespace, Created: m.CreationTimestamp.Time, Deleting: m.DeletionTimestamp != nil, Annotations: m.Annotations, Replicas: -1, Current: -1}
 	w.UID = m.UID
 	if c := metav1.GetControllerOfNoCopy(m); c != nil {
 		controller := RefOf(c)

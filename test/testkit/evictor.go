@@ -12,7 +12,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
-// NoOwners knows no owner, so that each is taken for one that stays.
+// NoOwners finds no owner. A pod whose owner is not found may be evicted.
 func NoOwners(context.Context, string, world.Ref) (*world.Workload, error) { return nil, nil }
 
 // Evictor returns an evictor as a process has it, which evicts one pod a second.

@@ -107,8 +107,8 @@ func chosenBy(pod *corev1.PodSpec) (names []string) {
 	return names
 }
 
-// ownTerm reports whether a term of affinity selects pods with these labels in this namespace. What labels the namespace has is
-// not known: of selectors of namespaces, only the one that selects all counts.
+// ownTerm reports whether a term of affinity selects pods with these labels in this namespace. The labels of the namespace are not known here, so a
+// namespace selector counts only if it is empty, which selects all namespaces.
 func ownTerm(t *corev1.PodAffinityTerm, namespace string, own labels.Set) bool {
 	here := len(t.Namespaces) == 0 && t.NamespaceSelector == nil || slices.Contains(t.Namespaces, namespace)
 	if s := t.NamespaceSelector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
@@ -123,9 +123,9 @@ func selects(selector *metav1.LabelSelector, own labels.Set) bool {
 	return err == nil && s.Matches(own)
 }
 
-// Sort orders keys, the first of which is kept exactly: those that are hard before the others, and then the one with fewer
-// values, which has the zone before its hosts. A key of single pods is last, since it holds whatever goes. The counts say how
-// many values the nodes have for each key; nodes without the label are one value more.
+// Sort puts the most important key first, because scale-downs keep the first key exactly. Hard keys come before soft ones. Then keys with fewer values come
+// first, so a zone comes before its hosts. A key with single pods comes last: no scale-down can break it. The map has the number of values that nodes have
+// for each key; all nodes without the label count as one value.
 func Sort(keys []Key, values map[string]int) {
 	last := func(k Key) int {
 		switch {

@@ -27,44 +27,44 @@ type Write struct {
 	Moves bool
 }
 
-// Plan returns the layers to be written, from the lowest to the highest, so that the pods of each value of the first key have the layers 1 to n, after those
-// that stay. A pod keeps its layer wherever that is possible: only those without one, on one that another pod has, or above n
-// are written, and they get the lowest that are free. Which of them gets which, the further keys decide: the one whose values have the fewest pods below.
+// Plan returns the layers to write, from the lowest to the highest. Afterwards the n pods of a zone, or of another value of the first key, have the layers
+// 1 to n without gaps; pods that stay take the lowest of them. A pod is written only if it has no layer, shares one with another pod, or is above n. It gets
+// a free layer, the lowest first. The further keys decide which pod is next: the one whose values have the fewest pods below.
 //
-// For one key, the sum of the writes is one for each pod and one for each free layer that no new pod fills.
+// Each pod is written once, and once more if it moves down to a layer that no new pod fills.
 func Plan(pods []Pod) []Write {
 	byFirst := map[string][]int{}
 	for i, p := range pods {
 		byFirst[p.Values[0]] = append(byFirst[p.Values[0]], i)
 	}
-	turn := turns(pods)
+	index := indexes(pods)
 	var writes []Write
 	for k, value := range slices.Sorted(maps.Keys(byFirst)) {
-		d := domain{pods: pods, turn: turn, shift: k}
+		d := domain{pods: pods, index: index, shift: k}
 		writes = d.plan(byFirst[value], writes)
 	}
 	slices.SortStableFunc(writes, func(a, b Write) int { return cmp.Compare(a.Layer, b.Layer) })
 	return writes
 }
 
-// turns numbers the values of the second key.
-func turns(pods []Pod) map[string]int {
-	numbers := map[string]int{}
+// indexes returns the place of each value of the second key among all of them, by name.
+func indexes(pods []Pod) map[string]int {
+	index := map[string]int{}
 	for _, p := range pods {
 		if len(p.Values) > 1 {
-			numbers[p.Values[1]] = 0
+			index[p.Values[1]] = 0
 		}
 	}
-	for i, v := range slices.Sorted(maps.Keys(numbers)) {
-		numbers[v] = i
+	for i, v := range slices.Sorted(maps.Keys(index)) {
+		index[v] = i
 	}
-	return numbers
+	return index
 }
 
 // domain plans the pods of one value of the first key.
 type domain struct {
-	pods []Pod
-	turn map[string]int
+	pods  []Pod
+	index map[string]int
 	// shift is where the order of the second key's values begins. It differs from zone to zone, so that a step that
 	// takes one pod of each zone does not take all from the same value.
 	shift int
@@ -107,7 +107,7 @@ func (d *domain) plan(pods []int, writes []Write) []Write {
 	return writes
 }
 
-// sort returns the pods that another writer keeps, those that keep their layer, by layer, and those that need one.
+// sort divides the pods of the domain: those that another writer keeps, those that keep their layer, by layer, and those that need one, in groups.
 func (d *domain) sort(pods []int) (stay []int, kept map[int]int, waiting []*group) {
 	for _, i := range pods {
 		if d.pods[i].Stays {
@@ -145,13 +145,13 @@ func (d *domain) compare(a, b []string, below []map[string]int) int {
 			return c
 		}
 		if k == 0 && a[k] != b[k] {
-			return cmp.Compare(d.turnOf(a[k]), d.turnOf(b[k]))
+			return cmp.Compare(d.placeOf(a[k]), d.placeOf(b[k]))
 		}
 	}
 	return 0
 }
 
-// turnOf returns the place of a value of the second key in the order of this domain.
-func (d *domain) turnOf(value string) int {
-	return (d.turn[value] + d.shift) % len(d.turn)
+// placeOf returns the place of a value of the second key in the order of this domain.
+func (d *domain) placeOf(value string) int {
+	return (d.index[value] + d.shift) % len(d.index)
 }

@@ -187,7 +187,7 @@ func TestWalks(t *testing.T) {
 			}
 		}
 		if w.fresh != w.made || w.moved > w.holes {
-			t.Fatalf("seed %d: %d and %d writes for %d pods of which %d were lost", seed, w.fresh, w.moved, w.made, w.holes)
+			t.Fatalf("seed %d: %d pods were made and had %d first writes; %d were lost, and %d moved", seed, w.made, w.fresh, w.holes, w.moved)
 		}
 	}
 }

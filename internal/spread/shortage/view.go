@@ -55,12 +55,12 @@ func (r *run) members(ctx context.Context, w world.Object) ([]*member, error) {
 	}
 	var out []*member
 	for _, owner := range owners {
-		// An operator's object may be above several workloads, whose pods have nothing in common. An owner that ends creates none.
+		// The PoolState of an older version may belong to an operator's object above several workloads. An owner that is being deleted creates no pods.
 		chain, err := world.Owners(ctx, r.World, w.Namespace, owner.Ref)
 		if err != nil {
 			return nil, err
 		}
-		if top := chain.Top(); top == nil || !top.Is(w.Ref) || owner.Ends {
+		if top := chain.Top(); top == nil || !top.Is(w.Ref) || owner.Deleting {
 			continue
 		}
 		// The pods of an Indexed Job stay, because their index determines their seat.

@@ -36,6 +36,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/vm/peerpod"
 	"github.com/stowage-dev/stowage/internal/world"
 	"github.com/stowage-dev/stowage/internal/world/manifests"
+	"github.com/stowage-dev/stowage/test/testkit"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -75,7 +76,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 			return c.SubResource(sub).Create(ctx, obj, in, opts...)
 		},
 	}).Build()
-	set, successors := metrics.NewSet(prometheus.NewRegistry()), successor.New(b.client, noOwners)
+	set, successors := metrics.NewSet(prometheus.NewRegistry()), successor.New(b.client, testkit.NoOwners)
 	namespaces := manifests.New(world.Objects{Namespaces: []corev1.Namespace{
 		{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, {ObjectMeta: metav1.ObjectMeta{Name: "off", Annotations: map[string]string{stowage.ModeKey: string(stowage.ModeOff)}}},
 	}})
@@ -454,6 +455,3 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("the status is %+v", o.Status)
 	}
 }
-
-// noOwners knows no owner, so that each is taken for one that stays.
-func noOwners(context.Context, string, world.Ref) (*world.Workload, error) { return nil, nil }
