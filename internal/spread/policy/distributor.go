@@ -18,6 +18,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/nodeset"
+	"github.com/stowage-dev/stowage/internal/selector"
 	"github.com/stowage-dev/stowage/internal/spread/layout"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/placement"
@@ -80,9 +81,8 @@ var (
 const (
 	mostTolerations = 16
 	mostCarried     = 16 // podLabels, and podAnnotations
-	// mostKey is how many bytes a label key has at most, and so any text that is matched with a pattern: to match one takes some hundred bytes of memory for
-	// each of its bytes.
-	mostKey = 253 + 1 + 63
+	// mostErrors is how many errors of an object are told.
+	mostErrors = 16
 )
 
 // checkBounds reports the first list or map that has more than its schema allows. The API server refuses such an object, and a stranger sends one.
@@ -113,7 +113,7 @@ func checkBounds(pools []versprei.Pool, field fields, across *versprei.Across) e
 	}
 	for i := range pools {
 		if text, at := longText(&pools[i], field); text != "" {
-			return fmt.Errorf("a text in spec.%s[%d].%s begins with %q and has %d bytes; it may have %d, so shorten it", field.pools, i, at, text[:16], len(text), mostKey)
+			return fmt.Errorf("a text in spec.%s[%d].%s begins with %q and has %d bytes; it may have %d, so shorten it", field.pools, i, at, text[:16], len(text), selector.MostText)
 		}
 	}
 	if across != nil && len(across.Domains) > sequence.MaxDomains {
@@ -125,7 +125,7 @@ func checkBounds(pools []versprei.Pool, field fields, across *versprei.Across) e
 // longText returns a text of a pool that is longer than any key, value or name of its schema, and the field where it is. It returns "" if there is none.
 func longText(p *versprei.Pool, field fields) (text, at string) {
 	note := func(field, s string) {
-		if len(s) > mostKey {
+		if len(s) > selector.MostText {
 			text, at = s, field
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
-	"github.com/stowage-dev/stowage/internal/nodeset"
+	"github.com/stowage-dev/stowage/internal/selector"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -73,71 +72,18 @@ func FromClusterSpreadPolicy(p *stowage.ClusterSpreadPolicy) *SpreadPolicy {
 	return s
 }
 
-// mostErrors is how many errors of an object are told. Each quotes a text, and whoever reaches the port of the webhook chooses how many there are.
-const mostErrors = 16
-
 // compile returns a selector, and notes the labels that it needs. One that is invalid selects nothing.
 func (p *SpreadPolicy) compile(field string, ofNamespace bool, s *stowage.Selector) labels.Selector {
-	all, errs := requirements(s)
-	if len(errs) > 0 {
-		for i := range errs {
-			errs[i] = fmt.Errorf("spec.%s: %w", field, errs[i])
-		}
-		p.err = errors.Join(p.err, errors.Join(errs...)) // of at most two selectors
-		return labels.Nothing()
+	of, all, err := selector.Compile(field, s)
+	if err != nil {
+		p.err = errors.Join(p.err, err) // of at most two selectors
 	}
 	for i := range all {
 		if values := all[i].ValuesUnsorted(); all[i].Operator() == selection.In && len(values) == 1 {
 			p.needs = append(p.needs, needed{ofNamespace, all[i].Key(), values[0]})
 		}
 	}
-	return labels.NewSelector().Add(all...)
-}
-
-// requirements are those of a selector. It looks at none of a selector that has more of them than its schema allows.
-func requirements(s *stowage.Selector) (all []labels.Requirement, errs []error) {
-	count := 0
-	for i := range s.MatchExpressions {
-		count += len(s.MatchExpressions[i].Values)
-	}
-	if len(s.MatchLabels) > nodeset.MostLabels || len(s.MatchExpressions) > nodeset.MostExpressions || count > nodeset.MostValues {
-		return nil, []error{fmt.Errorf("there are %d matchLabels and %d matchExpressions with %d values together; there may be %d and %d with %d, so select by fewer labels",
-			len(s.MatchLabels), len(s.MatchExpressions), count, nodeset.MostLabels, nodeset.MostExpressions, nodeset.MostValues)}
-	}
-	add := func(key string, op selection.Operator, values []string) {
-		if slices.ContainsFunc(append(slices.Clip(values), key), func(s string) bool { return len(s) > mostKey }) {
-			errs = append(errs, fmt.Errorf("a key or value has more than %d bytes", mostKey)) // matching it with a pattern would take much memory
-			return
-		}
-		r, err := labels.NewRequirement(key, op, values)
-		if err != nil {
-			errs = append(errs, err)
-			return
-		}
-		all = append(all, *r)
-	}
-	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
-		add(key, selection.In, []string{string(s.MatchLabels[key])})
-	}
-	for _, r := range s.MatchExpressions {
-		op, ok := operators[r.Operator]
-		if !ok {
-			errs = append(errs, fmt.Errorf("the operator of %s is %q; it is In, NotIn, Exists or DoesNotExist", r.Key, r.Operator))
-			continue
-		}
-		values := make([]string, len(r.Values))
-		for i, v := range r.Values {
-			values[i] = string(v)
-		}
-		add(r.Key, op, values)
-	}
-	return all, errs[:min(len(errs), mostErrors)]
-}
-
-// operators are the operators of a selector, as package labels calls them.
-var operators = map[metav1.LabelSelectorOperator]selection.Operator{
-	metav1.LabelSelectorOpIn: selection.In, metav1.LabelSelectorOpNotIn: selection.NotIn,
-	metav1.LabelSelectorOpExists: selection.Exists, metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
+	return of
 }
 
 // newIndex returns all policies that count, for lookups. What is compiled already is not compiled again.
