@@ -6,5 +6,5 @@
 // pods until it has as many as the others, and then all lose in turn. Counts of zones that had enough differ by at most one,
 // whatever the step.
 //
-// The package knows keys ([Keys], [Sort]) and layers ([Plan]). It reads no cluster state and writes nothing.
+// The package knows keys ([Template.Keys], [Sort]), layers ([Plan]) and what a step leaves ([Step]). It reads no cluster state and writes nothing.
 package layers

@@ -20,54 +20,79 @@ type Key struct {
 	Hard bool
 	// Single: a value has at most one pod, because the template requires anti-affinity to its own pods. No scale-down can break that.
 	Single bool
+	// MaxSkew is by how many pods two values may differ.
+	MaxSkew int32
 }
 
-// Keys returns the keys that a template names: those of its topologySpreadConstraints and of its anti-affinity, as far as they
-// select its own pods, which are in this namespace. If there are none, those of the policy are taken. A key that the template also chooses nodes by, with
-// affinity or a node selector, is left out: its pods are to be uneven. The order means nothing. The reason says why there is no key.
-func Keys(template *corev1.PodTemplateSpec, namespace string, policy []string) (keys []Key, reason string) {
-	chosen := chosenBy(&template.Spec)
-	own := labels.Set(template.Labels)
-	var skipped string
-	add := func(k Key) {
-		if slices.Contains(chosen, k.Name) {
-			skipped = k.Name
-			return
-		}
-		if i := slices.IndexFunc(keys, func(other Key) bool { return other.Name == k.Name }); i >= 0 {
-			keys[i].Hard = keys[i].Hard || k.Hard
-			keys[i].Single = keys[i].Single || k.Single
-		} else if len(keys) < MostKeys {
-			keys = append(keys, k)
-		}
-	}
+// Template is what the pods of an owner ask for.
+type Template struct {
+	keys []Key
+	// chosen are labels of nodes that the pods choose their nodes by, and skipped is one of them over which they ask for a spread, too.
+	chosen  []string
+	skipped string
+}
+
+// mostChosen is how many labels are kept that pods choose their nodes by. The API server sets no bound on them.
+const mostChosen = 32
+
+// Of returns what a template asks for: a spread over the keys of its topologySpreadConstraints and of its anti-affinity, as far as they
+// select its own pods, which are in this namespace. A key that the template also chooses nodes by, with affinity or a node selector, is left out: its pods
+// are to be uneven. The order means nothing.
+func Of(template *corev1.PodTemplateSpec, namespace string) Template {
+	t, own := Template{chosen: chosenBy(&template.Spec)}, labels.Set(template.Labels)
 	for _, c := range template.Spec.TopologySpreadConstraints {
 		if selects(c.LabelSelector, own) {
-			add(Key{Name: c.TopologyKey, Hard: c.WhenUnsatisfiable == corev1.DoNotSchedule})
+			t.add(Key{Name: c.TopologyKey, Hard: c.WhenUnsatisfiable == corev1.DoNotSchedule, MaxSkew: c.MaxSkew})
 		}
 	}
 	if a := template.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
-		for _, t := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-			if ownTerm(&t, namespace, own) {
-				add(Key{Name: t.TopologyKey, Hard: true, Single: true})
+		for _, term := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			if ownTerm(&term, namespace, own) {
+				t.add(Key{Name: term.TopologyKey, Hard: true, Single: true})
 			}
 		}
-		for _, t := range a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-			if ownTerm(&t.PodAffinityTerm, namespace, own) {
-				add(Key{Name: t.PodAffinityTerm.TopologyKey})
+		for _, term := range a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			if ownTerm(&term.PodAffinityTerm, namespace, own) {
+				t.add(Key{Name: term.PodAffinityTerm.TopologyKey})
 			}
 		}
 	}
-	if len(keys) == 0 && skipped == "" {
+	if len(t.chosen) > mostChosen {
+		t.chosen = t.chosen[:mostChosen:mostChosen]
+	}
+	return t
+}
+
+// add adds a key. One that is there twice is one.
+func (t *Template) add(k Key) {
+	k.MaxSkew = max(k.MaxSkew, 1)
+	if slices.Contains(t.chosen, k.Name) {
+		t.skipped = k.Name
+	} else if i := slices.IndexFunc(t.keys, func(other Key) bool { return other.Name == k.Name }); i >= 0 {
+		t.keys[i].Hard = t.keys[i].Hard || k.Hard
+		t.keys[i].Single = t.keys[i].Single || k.Single
+		t.keys[i].MaxSkew = min(t.keys[i].MaxSkew, k.MaxSkew)
+	} else if len(t.keys) < MostKeys {
+		t.keys = append(t.keys, k)
+	}
+}
+
+// Asks reports whether the template itself asks for a spread.
+func (t *Template) Asks() bool { return len(t.keys) > 0 }
+
+// Keys returns the keys to keep the pods spread over: those of the template, or else those of the policy. The reason says why there is no key.
+func (t *Template) Keys(policy []string) (keys []Key, reason string) {
+	with := Template{keys: slices.Clone(t.keys), chosen: t.chosen, skipped: t.skipped}
+	if len(with.keys) == 0 && with.skipped == "" {
 		for _, name := range policy {
-			add(Key{Name: name})
+			with.add(Key{Name: name})
 		}
 	}
 	switch {
-	case len(keys) > 0:
-		return keys, ""
-	case skipped != "":
-		return nil, fmt.Sprintf("the pods choose their nodes by the label %s", skipped)
+	case len(with.keys) > 0:
+		return with.keys, ""
+	case with.skipped != "":
+		return nil, fmt.Sprintf("the pods choose their nodes by the label %s", with.skipped)
 	default:
 		return nil, "the pods have no topologySpreadConstraints and no anti-affinity to each other"
 	}

@@ -17,8 +17,8 @@ const noKeys = "the pods have no topologySpreadConstraints and no anti-affinity 
 const own = "labelSelector: {matchLabels: {app: web}}"
 
 func TestKeys(t *testing.T) {
-	hard := func(key string) layers.Key { return layers.Key{Name: key, Hard: true} }
-	soft := func(key string) layers.Key { return layers.Key{Name: key} }
+	hard := func(key string) layers.Key { return layers.Key{Name: key, Hard: true, MaxSkew: 1} }
+	soft := func(key string) layers.Key { return layers.Key{Name: key, MaxSkew: 1} }
 	constraint := func(key, when string) string {
 		return fmt.Sprintf("{topologyKey: %s, whenUnsatisfiable: %s, maxSkew: 1, %s}", key, when, own)
 	}
@@ -49,10 +49,10 @@ func TestKeys(t *testing.T) {
 		{name: "preferred anti-affinity", spec: "affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [" + preferred("zone") + "]}}", want: []layers.Key{soft("zone")}},
 		{
 			name: "required anti-affinity", spec: "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, " + own + "}]}}",
-			want: []layers.Key{{Name: "host", Hard: true, Single: true}},
+			want: []layers.Key{{Name: "host", Hard: true, Single: true, MaxSkew: 1}},
 		},
 		{
-			name: "a constraint and required anti-affinity over one key", want: []layers.Key{{Name: "host", Hard: true, Single: true}},
+			name: "a constraint and required anti-affinity over one key", want: []layers.Key{{Name: "host", Hard: true, Single: true, MaxSkew: 1}},
 			spec: "{topologySpreadConstraints: [" + constraint("host", "ScheduleAnyway") + "], affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, " + own + "}]}}}",
 		},
 		{name: "anti-affinity to others", spec: "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, labelSelector: {matchLabels: {app: db}}}]}}", reason: noKeys},
@@ -65,7 +65,7 @@ func TestKeys(t *testing.T) {
 			spec: "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, namespaceSelector: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: Exists}]}, " + own + "}]}}",
 		},
 		{
-			name: "anti-affinity in named namespaces and in all", want: []layers.Key{{Name: "host", Hard: true, Single: true}, {Name: "zone", Hard: true, Single: true}},
+			name: "anti-affinity in named namespaces and in all", want: []layers.Key{{Name: "host", Hard: true, Single: true, MaxSkew: 1}, {Name: "zone", Hard: true, Single: true, MaxSkew: 1}},
 			spec: "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: host, namespaces: [shop], " + own + "}, {topologyKey: zone, namespaceSelector: {}, " + own + "}]}}",
 		},
 		{
@@ -98,7 +98,8 @@ func TestKeys(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(tt.spec), &template.Spec); err != nil {
 				t.Fatal(err)
 			}
-			got, reason := layers.Keys(&template, "shop", tt.policy)
+			of := layers.Of(&template, "shop")
+			got, reason := of.Keys(tt.policy)
 			if diff := gocmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -114,7 +115,7 @@ func TestKeysAreBounded(t *testing.T) {
 	for i := range 100 {
 		policy = append(policy, fmt.Sprintf("key-%d", i))
 	}
-	if got, _ := layers.Keys(&corev1.PodTemplateSpec{}, "shop", policy); len(got) != layers.MostKeys {
+	if got, _ := new(layers.Template).Keys(policy); len(got) != layers.MostKeys {
 		t.Errorf("%d keys, want %d", len(got), layers.MostKeys)
 	}
 }
@@ -127,7 +128,7 @@ func TestSort(t *testing.T) {
 	}{
 		{"the zone before its hosts", []layers.Key{{Name: "host", Hard: true}, {Name: "zone", Hard: true}}, []layers.Key{{Name: "zone", Hard: true}, {Name: "host", Hard: true}}},
 		{"hard before soft", []layers.Key{{Name: "zone"}, {Name: "host", Hard: true}}, []layers.Key{{Name: "host", Hard: true}, {Name: "zone"}}},
-		{"single pods hold by themselves", []layers.Key{{Name: "host", Hard: true, Single: true}, {Name: "zone"}}, []layers.Key{{Name: "zone"}, {Name: "host", Hard: true, Single: true}}},
+		{"single pods hold by themselves", []layers.Key{{Name: "host", Hard: true, Single: true, MaxSkew: 1}, {Name: "zone"}}, []layers.Key{{Name: "zone"}, {Name: "host", Hard: true, Single: true, MaxSkew: 1}}},
 		{"by name", []layers.Key{{Name: "zone"}, {Name: "rack"}, {Name: "type"}}, []layers.Key{{Name: "type"}, {Name: "rack"}, {Name: "zone"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -216,32 +216,6 @@ func (w *world) drain() {
 	w.lost += before - len(w.pods)
 }
 
-func skew(counts map[string]int) int {
-	if len(counts) == 0 {
-		return 0
-	}
-	v := slices.Sorted(maps.Values(counts))
-	return v[len(v)-1] - v[0]
-}
-
-// best returns the least skew over the values of a key that n pods out of these can have.
-func best(counts map[string]int, n int) int {
-	left, total := maps.Clone(counts), 0
-	for _, c := range counts {
-		total += c
-	}
-	for ; total > n; total-- {
-		most := ""
-		for v, c := range left {
-			if most == "" || c > left[most] {
-				most = v
-			}
-		}
-		left[most]--
-	}
-	return skew(left)
-}
-
 // after returns the pods that each value that had one has now.
 func after(before, now map[string]int) map[string]int {
 	all := map[string]int{}
@@ -283,7 +257,7 @@ func TestWalks(t *testing.T) {
 			w.step(w.IntN(len(w.pods) + 1))
 			rests++
 			for i, k := range w.keys {
-				got, least := skew(after(before[k.Name], w.count(k.Name))), best(before[k.Name], len(w.pods))
+				got, least := layers.Skew(after(before[k.Name], w.count(k.Name))), layers.LeastSkew(before[k.Name], len(w.pods))
 				if i > 0 {
 					excess[k.Name+" after "+w.keys[0].Name] = append(excess[k.Name+" after "+w.keys[0].Name], got-least)
 				} else if got != least {
@@ -302,5 +276,39 @@ func TestWalks(t *testing.T) {
 		e := excess[name]
 		slices.Sort(e)
 		t.Logf("%s: excess over the least skew of that key alone: median %d, p90 %d, most %d of %d rests", name, e[len(e)/2], e[len(e)*9/10], e[len(e)-1], len(e))
+	}
+}
+
+// What layers.Step leaves of ready pods is what the ReplicaSet controller leaves, but for pods that are alike in cost and in the pods of their node.
+func TestStep(t *testing.T) {
+	for s := range uint64(*walks) {
+		r := rand.New(rand.NewPCG(s, 80))
+		var ranked []layers.Ranked
+		onNode := map[string]int{}
+		for range 1 + r.IntN(40) {
+			ranked = append(ranked, layers.Ranked{Node: fmt.Sprint(r.IntN(6)), Cost: int32(r.IntN(9) - 5)})
+			onNode[ranked[len(ranked)-1].Node]++
+		}
+		sorted := controller.ActivePodsWithRanks{Now: metav1.Now()}
+		for _, p := range ranked {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: p.Node}}
+			pod.Annotations = map[string]string{corev1.PodDeletionCost: fmt.Sprint(p.Cost)}
+			pod.Status.Phase = corev1.PodRunning
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			sorted.Pods, sorted.Rank = append(sorted.Pods, pod), append(sorted.Rank, onNode[p.Node])
+		}
+		sort.Sort(sorted)
+		n := r.IntN(len(ranked) + 1)
+		like := func(cost string, on int) string { return fmt.Sprintf("%s with %d on its node", cost, on) }
+		want, got := map[string]int{}, map[string]int{}
+		for _, p := range sorted.Pods[len(ranked)-n:] {
+			want[like(p.Annotations[corev1.PodDeletionCost], onNode[p.Spec.NodeName])]++
+		}
+		for _, i := range layers.Step(ranked, n) {
+			got[like(fmt.Sprint(ranked[i].Cost), onNode[ranked[i].Node])]++
+		}
+		if !maps.Equal(got, want) {
+			t.Fatalf("seed %d: of %v, %d are left: %v, want %v", s, ranked, n, got, want)
+		}
 	}
 }
