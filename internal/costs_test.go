@@ -82,7 +82,8 @@ func TestCostsAreTheCodes(t *testing.T) {
 var stores = map[string]string{
 	"size/resize/pods.go": "TestKeepSizedPodKeepsLittle", "spread/gate/api.go": "TestWatchIsBounded", "spread/seats/watch.go": "TestTransformer",
 	"vm/capacity/daemons.go": "TestPodsKeepLittle", "vm/capacity/watch.go": "TestPodsKeepLittle", "vm/supply/peers.go": "TestPeersKeepLittle",
-	"server/reach.go": "", "world/api/configmap.go": "",
+	"scaledown/costs/pods.go": "TestPodsKeepLittle",
+	"server/reach.go":         "", "world/api/configmap.go": "",
 }
 
 func TestEveryInformerKeepsLittle(t *testing.T) {

@@ -45,6 +45,7 @@ func TestDecisionsImportNoClient(t *testing.T) {
 		"finding", "refusal", "spread/sequence", "spread/layout", "spread/observed", "spread/division", "spread/ledger", "spread/placement", "spread/repair/planner", "spread/shortage/spill",
 		"size/sizing",
 		"vm/peerpod", "vm/catalog",
+		"scaledown/layers", "scaledown/policies", "selector",
 	}
 	packages := list(t, "./...")
 	for _, name := range pure {
@@ -61,7 +62,7 @@ func TestDecisionsImportNoClient(t *testing.T) {
 }
 
 // capabilities are the folders of what Stowage does to a pod. Each is whole, from its rule to its controllers.
-var capabilities = []string{"internal/spread", "internal/size", "internal/vm"}
+var capabilities = []string{"internal/spread", "internal/size", "internal/vm", "internal/scaledown"}
 
 // within reports whether a package is in a folder.
 func within(name, folder string) bool { return name == folder || strings.HasPrefix(name, folder+"/") }
@@ -132,24 +133,26 @@ func TestImportRules(t *testing.T) {
 	only := map[string][]string{
 		"internal/admission":       {"internal/server", "hack/gendocs"},
 		"internal/server":          {"internal/cli", "hack/gendocs", "hack/controlplane"},
-		"internal/capability":      {"internal/server", "internal/spread", "internal/size", "internal/vm"},
+		"internal/capability":      {"internal/server", "internal/scaledown", "internal/spread", "internal/size", "internal/vm"},
 		"internal/spread":          {"internal/server", "internal/cli"},
 		"internal/size":            {"internal/server", "internal/cli"},
 		"internal/vm":              {"internal/server", "internal/cli"},
+		"internal/scaledown":       {"internal/server", "internal/cli"},
 		"internal/cli":             {"cmd/stowage", "hack/gendocs", "test/suite"},
-		"internal/config":          {"internal/server", "internal/cli", "internal/spread", "internal/spread/admit", "internal/size", "internal/size/admit", "internal/vm", "internal/vm/admit", "hack/gendocs", "hack/controlplane"},
+		"internal/config":          {"internal/server", "internal/cli", "internal/spread", "internal/spread/admit", "internal/size", "internal/size/admit", "internal/vm", "internal/vm/admit", "internal/scaledown", "hack/gendocs", "hack/controlplane"},
 		"internal/preview":         {"internal/cli", "internal/impact", "internal/playground", "internal/policytest"},
 		"internal/playground":      {"cmd/playground"},
 		"internal/report":          {"internal/preview", "internal/inspect", "internal/impact", "internal/cli", "internal/playground"},
 		"internal/impact":          {"internal/cli", "hack/gendocs", "test/impact", "test/karpenter"},
 		"internal/policytest":      {"internal/cli", "hack/gendocs"},
 		"internal/inspect":         {"internal/cli"},
-		"internal/platform/leader": {"internal/server", "internal/capability", "internal/spread", "internal/spread/", "internal/size", "internal/size/", "internal/vm", "internal/vm/", "test/testkit"},
+		"internal/platform/leader": {"internal/server", "internal/capability", "internal/spread", "internal/spread/", "internal/size", "internal/size/", "internal/vm", "internal/vm/", "internal/scaledown", "internal/scaledown/", "test/testkit"},
 		"internal/spread/repair":   {"internal/spread", "hack/gendocs"},
 		"internal/spread/shortage": {"internal/spread", "hack/gendocs"},
 		"internal/spread/status":   {"internal/spread", "hack/gendocs"},
 		"internal/size/resize":     {"internal/size", "hack/gendocs"},
 		"internal/vm/capacity":     {"internal/vm", "hack/gendocs"},
+		"internal/scaledown/costs": {"internal/scaledown", "hack/gendocs"},
 	}
 	for name, p := range packages {
 		for _, imported := range p.Imports {

@@ -22,6 +22,7 @@ var chartFiles = map[string]string{
 	"rbac/admission_policies.yaml": "admission_policies.yaml",
 	"gate/policy.yaml":             "gate.yaml",
 	"deletioncosts/policy.yaml":    "deletion_costs.yaml",
+	"scaledown/policy.yaml":        "scale_down.yaml",
 	"webhook/manifests.yaml":       "webhook.yaml",
 	"manager/flowcontrol.yaml":     "flowcontrol.yaml",
 	"monitoring/rules.yaml":        "rules.yaml",

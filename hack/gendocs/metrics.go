@@ -15,6 +15,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/certs"
 	"github.com/stowage-dev/stowage/internal/platform/evict"
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
+	"github.com/stowage-dev/stowage/internal/scaledown/costs"
 	"github.com/stowage-dev/stowage/internal/server"
 	"github.com/stowage-dev/stowage/internal/size/resize"
 	"github.com/stowage-dev/stowage/internal/spread/gate"
@@ -41,6 +42,7 @@ func writeMetrics(w io.Writer) error {
 	supply.NewMetrics(set)
 	evict.New(nil, nil, nil, 1, set)
 	capacity.NewMetrics(set)
+	costs.NewMetrics(set)
 	server.NewMetric(set)
 	server.NewPanics(set)
 	server.NewDropped(set)

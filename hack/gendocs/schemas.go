@@ -19,7 +19,7 @@ import (
 )
 
 // published are the kinds of the CRDs that people write. The other kinds are written by Stowage.
-var published = []string{"PodDistributor", "SpreadPolicy", "ClusterSpreadPolicy", "FlexDaemonsetTemplate", "VMCatalog"}
+var published = []string{"PodDistributor", "SpreadPolicy", "ClusterSpreadPolicy", "ScaleDownPolicy", "ClusterScaleDownPolicy", "FlexDaemonsetTemplate", "VMCatalog"}
 
 // writeSchemas writes a JSON schema for each kind that people write, for editors and for kubeconform, into a directory. The files have the
 // names that kubeconform asks for: the kind in lower case and the version.

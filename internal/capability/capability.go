@@ -71,7 +71,7 @@ type Siblings interface {
 
 // Capability is what a capability brings to a process.
 type Capability struct {
-	// Feature decides about pods that are created.
+	// Feature decides about pods that are created. It is nil where the capability leaves them as they are.
 	Feature feature.Feature
 	// Controllers run on the leader, where the process may run any, and Runs on every replica until the context ends.
 	Controllers []leader.Controller

@@ -149,7 +149,7 @@ func TestInstalled(t *testing.T) {
 		"the kinds alone":                             {server: &apiServer{}, gone: []client.Object{registration, lease}, want: []string{"NotRegistered: does not exist"}},
 		"the Deployment alone":                        {server: &apiServer{without: all}, objects: []client.Object{deployment}, gone: []client.Object{registration, lease}, want: []string{"NotRegistered: ", "KindsMissing: "}},
 		"no registration":                             {server: &apiServer{}, gone: []client.Object{registration}, want: []string{"NotRegistered: does not exist"}},
-		"no kinds":                                    {server: &apiServer{without: all}, want: []string{"KindsMissing: is one of the kinds of Stowage that do not exist (clusterspreadpolicies.stowage.dev, flexdaemonsettemplates.flexdaemonsets.xai, "}},
+		"no kinds":                                    {server: &apiServer{without: all}, want: []string{"KindsMissing: is one of the kinds of Stowage that do not exist (clusterscaledownpolicies.stowage.dev, clusterspreadpolicies.stowage.dev, flexdaemonsettemplates.flexdaemonsets.xai, "}},
 		"no PoolStates":                               {server: &apiServer{without: only("poolstates.stowage.dev")}, want: []string{"KindsMissing: does not exist, in context staging: Stowage has no record of pools, and evicts no pods"}},
 		"kinds of an older version":                   {server: &apiServer{without: only("spreadpolicies.stowage.dev", "clusterspreadpolicies.stowage.dev")}, want: []string{"KindsMissing: is one of the kinds of Stowage that do not exist (clusterspreadpolicies.stowage.dev, spreadpolicies.stowage.dev), in context staging: what is written in them has no effect"}},
 	} {

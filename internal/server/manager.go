@@ -98,7 +98,7 @@ func newProcess(ctx context.Context, reloader *Reloader, env Environment) (*proc
 	return p, err
 }
 
-// certificate is the serving certificate: one that Stowage keeps, or one in files.
+// certificate is the serving certificate: one that Stowage keeps, or one in files. Where nothing is served with it, there is none.
 type certificate struct {
 	kept    certs.Options
 	serving *certs.Serving           // nil if it is in files
@@ -106,7 +106,10 @@ type certificate struct {
 }
 
 func newCertificate(o *Options, apiTime *apitime.Clock) (*certificate, error) {
-	if o.CertDir == "" {
+	switch {
+	case !o.withWebhook() && !o.MetricsAuth:
+		return &certificate{}, nil
+	case o.CertDir == "":
 		return &certificate{serving: &certs.Serving{}, kept: certs.Options{
 			Secret:       types.NamespacedName{Namespace: o.Namespace, Name: certSecret},
 			Registration: Registration,
@@ -125,8 +128,11 @@ func newCertificate(o *Options, apiTime *apitime.Clock) (*certificate, error) {
 
 // get is for tls.Config.
 func (c *certificate) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if c.files != nil {
+	switch {
+	case c.files != nil:
 		return c.files.GetCertificate(hello)
+	case c.serving == nil:
+		return nil, errors.New("no certificate is kept, because there is no webhook")
 	}
 	return c.serving.GetCertificate(hello)
 }
@@ -134,8 +140,11 @@ func (c *certificate) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) 
 // add has the manager keep the certificate, or follow its files.
 func (c *certificate) add(mgr ctrl.Manager, ready *readiness, set *metrics.Set) error {
 	certs.AddExpiry(set, c.get)
-	if c.files != nil {
+	switch {
+	case c.files != nil:
 		return mgr.Add(c.files)
+	case c.serving == nil:
+		return nil
 	}
 	ready.add("certificate", c.serving.Ready)
 	return certs.Add(mgr, c.kept, c.serving)
@@ -177,7 +186,7 @@ func newManager(o *Options, log logr.Logger, c *certificate, policies *worldcach
 		cfg.Wrap(w)
 	}
 	cacheOptions := worldcache.Options(policies, o.Controls())
-	if c.files == nil {
+	if c.serving != nil {
 		maps.Copy(cacheOptions.ByObject, c.kept.CacheByObject())
 	}
 	scheme, err := api.NewScheme()

@@ -90,6 +90,11 @@ func writesOf(on worldcache.Features) (out []right) {
 	evicts := []right{{"patch", "", "pods", ""}, {"create", "", "pods", "eviction"}}
 	if on.Controllers && (on.Spread || on.Sizing) {
 		out = append(out, evicts...)
+	} else if on.Controllers && on.ScaleDown {
+		out = append(out, evicts[0])
+	}
+	if on.Controllers && on.ScaleDown {
+		out = append(out, right{"patch", stowage.GroupVersion.Group, "clusterscaledownpolicies", "status"})
 	}
 	if on.Spread {
 		out = append(out, right{"update", stowage.GroupVersion.Group, "seatledgers", ""})

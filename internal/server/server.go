@@ -28,6 +28,7 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/platform/leader"
 	"github.com/stowage-dev/stowage/internal/platform/version"
+	"github.com/stowage-dev/stowage/internal/scaledown"
 	"github.com/stowage-dev/stowage/internal/size"
 	"github.com/stowage-dev/stowage/internal/spread"
 	"github.com/stowage-dev/stowage/internal/successor"
@@ -140,14 +141,17 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	reader.Share(p.policies)
 	on := worldcache.Features{
 		Spread: p.Spread.Feature.Enabled, Sizing: p.Size.Feature.Enabled, PeerPods: p.VM.Feature.Enabled, Capacity: p.VM.Advertises(),
-		Webhook: p.Admits(), Controllers: p.Controls(),
+		ScaleDown: p.ScaleDown.Enabled, Webhook: p.Admits(), Controllers: p.Controls(),
 	}
 	kinds := on.Kinds()
-	if on.Spread {
+	if on.Spread || on.Controllers && on.ScaleDown {
 		kinds = append(kinds, &corev1.Pod{})
 	}
 	if on.PeerPods {
 		kinds = append(kinds, &stowage.VMCatalog{})
+	}
+	if on.Controllers && on.ScaleDown {
+		kinds = append(kinds, &stowage.ScaleDownPolicy{}, &stowage.ClusterScaleDownPolicy{})
 	}
 	p.rights = &rights{
 		reviews: p.clients.set.AuthorizationV1().SelfSubjectAccessReviews(), clock: p.env.Clock, log: p.log.WithName("rights"),
@@ -196,7 +200,10 @@ type capabilities struct {
 
 // add adds what one capability brings.
 func (c *capabilities) add(one *capability.Capability) {
-	c.features, c.controllers, c.runs = append(c.features, one.Feature), append(c.controllers, one.Controllers...), append(c.runs, one.Runs...)
+	if one.Feature != nil {
+		c.features = append(c.features, one.Feature)
+	}
+	c.controllers, c.runs = append(c.controllers, one.Controllers...), append(c.runs, one.Runs...)
 	maps.Copy(c.checks, one.Checks)
 	maps.Copy(c.debug, one.Debug)
 	maps.Copy(c.forSiblings, one.ForSiblings)
@@ -228,6 +235,13 @@ func (p *process) newCapabilities(ctx context.Context, host *capability.Host) (*
 	}
 	if p.VM.Feature.Enabled {
 		c, err := vm.New(ctx, &p.VM, host)
+		if err != nil {
+			return nil, err
+		}
+		all.add(c)
+	}
+	if p.ScaleDown.Enabled && p.Controls() {
+		c, err := scaledown.New(ctx, host)
 		if err != nil {
 			return nil, err
 		}

@@ -22,6 +22,7 @@ var GroupVersion = schema.GroupVersion{Group: "stowage.dev", Version: "v1alpha1"
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &SeatLedger{}, &SeatLedgerList{}, &PoolState{}, &PoolStateList{},
 		&SpreadPolicy{}, &SpreadPolicyList{}, &ClusterSpreadPolicy{}, &ClusterSpreadPolicyList{},
+		&ScaleDownPolicy{}, &ScaleDownPolicyList{}, &ClusterScaleDownPolicy{}, &ClusterScaleDownPolicyList{},
 		&VMCatalog{}, &VMCatalogList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

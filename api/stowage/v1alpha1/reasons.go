@@ -173,4 +173,8 @@ const (
 	ReasonNoNodes       ConditionReason = "NoNodes"
 	ReasonTooMany       ConditionReason = "TooMany"
 	ReasonUnreadable    ConditionReason = "KindNotReadable"
+	ReasonKept          ConditionReason = "Kept" // from here on of a ScaleDownPolicy
+	ReasonAudit         ConditionReason = "Audit"
+	ReasonWriting       ConditionReason = "Writing"
+	ReasonOtherCosts    ConditionReason = "OtherCosts"
 )

@@ -119,6 +119,7 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 // Features says which features are on, and what of them the process runs. Roles let it read just that.
 type Features struct {
 	Spread, Sizing, PeerPods bool
+	ScaleDown                bool
 	Capacity                 bool // nodes advertise VMs, which needs PeerPods
 	Webhook, Controllers     bool
 }
@@ -136,7 +137,9 @@ type Features struct {
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;replicasets;statefulsets,verbs=get;list;watch,roleName=stowage-peerpods-webhook
 
 // Nodes reports whether nodes are watched.
-func (f Features) Nodes() bool { return f.Sizing || f.Controllers && (f.Spread || f.PeerPods) }
+func (f Features) Nodes() bool {
+	return f.Sizing || f.Controllers && (f.Spread || f.PeerPods || f.ScaleDown)
+}
 
 // Kinds are those that a feature that is on needs.
 func (f Features) Kinds() (out []client.Object) {

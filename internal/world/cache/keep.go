@@ -76,6 +76,10 @@ func (p *WatchedPolicies) transform(obj any) (any, error) {
 		return p.keep(o), nil
 	case *stowage.ClusterSpreadPolicy:
 		return &stowage.ClusterSpreadPolicy{ObjectMeta: dated(o.ObjectMeta), Spec: o.Spec, Status: o.Status}, nil
+	case *stowage.ScaleDownPolicy:
+		return &stowage.ScaleDownPolicy{ObjectMeta: dated(o.ObjectMeta), Spec: o.Spec, Status: o.Status}, nil
+	case *stowage.ClusterScaleDownPolicy:
+		return &stowage.ClusterScaleDownPolicy{ObjectMeta: dated(o.ObjectMeta), Spec: o.Spec, Status: o.Status}, nil
 	case *corev1.PersistentVolume:
 		return keepVolume(o), nil
 	}
