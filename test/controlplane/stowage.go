@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,6 +53,8 @@ type StowageOptions struct {
 	// Installed says that the objects of config/ are there already, from a chart say;
 	// only the addresses in the registrations are changed then.
 	Installed bool
+	// WithoutWebhook installs config/scaledown. Only Controllers processes run then, and the API server calls none of them.
+	WithoutWebhook bool
 	// Timeout is how long the API server waits for an answer, in seconds, or 0 for what the registration says.
 	Timeout int64
 	// Args and Env are added to each process's.
@@ -105,7 +108,12 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 	defer c.mu.Unlock()
 
 	// 1. Kinds and permissions first: the replicas have no others.
-	if !o.Installed {
+	if o.WithoutWebhook {
+		if err := c.applyWithoutWebhook(ctx); err != nil {
+			return err
+		}
+		o.Replicas, o.Others, o.Args = 0, nil, append(slices.Clone(o.Args), "--spread=false", "--sizing=false", "--peer-pods=false")
+	} else if !o.Installed {
 		crds, err := filepath.Glob(filepath.Join(c.cfg.Root, "config", "crd", "bases", "*.yaml"))
 		if err != nil {
 			return err
@@ -122,7 +130,7 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 	if err := c.AwaitKinds(ctx); err != nil {
 		return err
 	}
-	if !o.Installed && o.Controllers == 0 {
+	if !o.Installed && o.Controllers == 0 && !o.WithoutWebhook {
 		if err := c.giveAllRights(ctx); err != nil {
 			return fmt.Errorf("all rights for one process: %w", err)
 		}
@@ -150,6 +158,9 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 	fleet.controllers, fleet.replicas = started[:o.Controllers], started[o.Controllers:]
 	fleet.balancer.setBackends(ctx, fleet.backends())
 	stopAll(old)
+	if o.WithoutWebhook {
+		return nil
+	}
 
 	// 3. Only now the registration: a webhook that does not answer yet would let
 	// pods pass unchanged.
@@ -157,6 +168,39 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 		return fmt.Errorf("register the webhook: %w", err)
 	}
 	return c.awaitWebhook(ctx, fleet.replicas[0])
+}
+
+// applyWithoutWebhook installs what config/scaledown has, but for Deployments. It removes what an installation with the webhook has more.
+func (c *Cluster) applyWithoutWebhook(ctx context.Context) error {
+	read := func(overlay string) (objects []*unstructured.Unstructured, err error) {
+		out, err := exec.CommandContext(ctx, filepath.Join(c.cfg.Root, "bin", "kubectl"), "kustomize", filepath.Join(c.cfg.Root, "config", overlay)).Output()
+		if err != nil {
+			return nil, fmt.Errorf("kubectl kustomize config/%s: %w", overlay, err)
+		}
+		return ParseObjects(out)
+	}
+	all, err := read("default")
+	if err != nil {
+		return err
+	}
+	kept, err := read("scaledown")
+	if err != nil {
+		return err
+	}
+	name := func(o *unstructured.Unstructured) string { return o.GetKind() + "/" + o.GetName() }
+	there := map[string]bool{}
+	for _, o := range kept {
+		there[name(o)] = true
+	}
+	for _, o := range all {
+		if there[name(o)] {
+			continue
+		}
+		if err := c.Client.Delete(ctx, o); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return c.Apply(ctx, slices.DeleteFunc(kept, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" })...)
 }
 
 // register makes the API server call a loopback port: by the registrations of config/, or by

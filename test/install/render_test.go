@@ -81,6 +81,7 @@ func TestChartAndKustomizeRenderTheSame(t *testing.T) {
 	for overlay, set := range map[string][]string{
 		"config/default":     nil,
 		"config/certmanager": {"certs.certManager.enabled=true"},
+		"config/scaledown":   {"webhook.enabled=false"},
 	} {
 		t.Run(overlay, func(t *testing.T) {
 			want := render(t, do(t, kubectl, "kustomize", overlay))
@@ -395,8 +396,9 @@ func TestChartGrantsOnlyWhatIsOn(t *testing.T) {
 	capacity := []string{"nodes patch", "nodes/status patch"}
 	peerPods := slices.Concat(capacity, []string{"vmcatalogs watch", "vmcatalogs/status patch"})
 	patching := []string{"pods patch"}
+	scaleDown := []string{"scaledownpolicies watch", "clusterscaledownpolicies/status patch"}
 	own := []string{"mutatingwebhookconfigurations update", "validatingwebhookconfigurations update"}
-	all := slices.Concat(spread, sizing, peerPods, patching, own, []string{
+	all := slices.Concat(spread, sizing, peerPods, patching, scaleDown, own, []string{
 		"pods/eviction create",
 		"namespaces watch", "nodes watch", "pods watch", "limitranges watch", "replicasets watch", "daemonsets watch",
 	})
@@ -408,11 +410,13 @@ func TestChartGrantsOnlyWhatIsOn(t *testing.T) {
 		{[]string{"features.spread=false"}, spread},
 		{[]string{"features.sizing=false"}, sizing},
 		{[]string{"features.peerPods=false"}, peerPods},
-		{[]string{"features.spread=false", "features.sizing=false"}, slices.Concat(spread, sizing, patching)},
-		{[]string{"features.spread=false", "features.sizing=false", "features.peerPods=false"}, slices.Concat(spread, sizing, peerPods, patching, []string{"pods/eviction create", "pods watch", "nodes watch", "limitranges watch", "replicasets watch", "daemonsets watch"})},
+		{[]string{"features.scaleDown=false"}, scaleDown},
+		{[]string{"features.spread=false", "features.sizing=false", "features.scaleDown=false"}, slices.Concat(spread, sizing, scaleDown, patching)},
+		{[]string{"webhook.enabled=false"}, slices.Concat(spread, sizing, peerPods, own, []string{"pods/eviction create", "limitranges watch", "replicasets watch", "daemonsets watch"})},
+		{[]string{"features.spread=false", "features.sizing=false", "features.peerPods=false", "features.scaleDown=false"}, slices.Concat(spread, sizing, peerPods, scaleDown, patching, []string{"pods/eviction create", "pods watch", "nodes watch", "limitranges watch", "replicasets watch", "daemonsets watch"})},
 		{[]string{"features.spread=false", "features.peerPods=false"}, slices.Concat(spread, peerPods, []string{"replicasets watch"})},
 		{[]string{"features.sizing=false", "features.peerPods=false"}, slices.Concat(sizing, peerPods, []string{"limitranges watch"})},
-		{[]string{"features.spread=false", "features.sizing=false", `settings={"peerpods-capacity":"Off"}`}, slices.Concat(spread, sizing, patching, capacity)}, // the zones of nodes are those of VM types
+		{[]string{"features.spread=false", "features.sizing=false", "features.scaleDown=false", `settings={"peerpods-capacity":"Off"}`}, slices.Concat(spread, sizing, scaleDown, patching, capacity)}, // the zones of nodes are those of VM types
 		{[]string{`settings={"peerpods-capacity":"Off"}`}, capacity},
 		{[]string{`settings={"peerpods-capacity":false}`}, capacity},
 		{[]string{`certs.existingSecret="mine"`}, own},
@@ -440,7 +444,11 @@ func orEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 func TestChartRefusesWrongValues(t *testing.T) {
 	for set, part := range map[string]string{
 		`features.spred=true`: "'spred' not allowed",
-		`{"gate":{"enabled":true},"features":{"spread":false}}`: "gate.enabled needs features.spread",
+		`{"gate":{"enabled":true},"features":{"spread":false}}`:          "gate.enabled needs features.spread",
+		`{"gate":{"enabled":true},"webhook":{"enabled":false}}`:          "gate.enabled needs features.spread and webhook.enabled",
+		`{"controllers":{"separate":false},"webhook":{"enabled":false}}`: "leave controllers.separate on",
+		`{"features":{"scaleDown":false},"webhook":{"enabled":false}}`:   "which is off: set one of them",
+		`{"peerPods":{"limitPerNode":3},"webhook":{"enabled":false}}`:    "has no effect without peer pods",
 		`replicas=3`:                        "'replicas' not allowed",
 		`settings={"targt":"x"}`:            "'targt' not allowed",
 		`settings={"repair-quiet":"soon"}`:  "/settings/repair-quiet",

@@ -26,7 +26,13 @@ var Zones = []string{"a", "b", "c"}
 // ZoneNode makes a node of a pool of the test's own in a zone, with room for so many pods of 1 CPU.
 func (n *Tenant) ZoneNode(t *testing.T, pool, zone string, cpus int) *corev1.Node {
 	t.Helper()
-	node := n.PoolNode(t, pool, zone, cpus)
+	return n.ZoneNodeNamed(t, pool, zone, zone, cpus)
+}
+
+// ZoneNodeNamed is [Tenant.ZoneNode] for one of several nodes of a zone.
+func (n *Tenant) ZoneNodeNamed(t *testing.T, pool, zone, name string, cpus int) *corev1.Node {
+	t.Helper()
+	node := n.PoolNode(t, pool, name, cpus)
 	Must(t, n.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, corev1.LabelTopologyZone, zone))))
 	return node
 }
@@ -75,7 +81,7 @@ func (n *Tenant) CellsOf(ctx context.Context, app string, replicas int) (Cells, 
 		switch {
 		case !podstatus.Ready(p):
 			return nil, fmt.Errorf("pod %s is not ready", p.Name)
-		case at[shortageLabel] != n.Namespace+"."+pool || at[corev1.LabelTopologyZone] != zone:
+		case at[PoolLabel] != n.Namespace+"."+pool || at[corev1.LabelTopologyZone] != zone:
 			return nil, fmt.Errorf("pod %s is on node %s, and its labels say pool %s, domain %s", p.Name, p.Spec.NodeName, pool, zone)
 		case seats[seat] != "":
 			return nil, fmt.Errorf("pods %s and %s have the seat %s", seats[seat], p.Name, seat)

@@ -20,9 +20,8 @@ import (
 	"github.com/stowage-dev/stowage/test/testkit"
 )
 
-// shortageLabel is on the nodes of one test of shortages, which repel every other pod. Its value is the test's namespace and
-// the pool.
-const shortageLabel = "shortage-test"
+// PoolLabel is on the nodes of one test, which repel every other pod. Its value is the test's namespace and the pool.
+const PoolLabel = "shortage-test"
 
 // PoolNode makes a node of a pool of the test's own, with room for so many pods of 1 CPU.
 func (n *Tenant) PoolNode(t *testing.T, pool, name string, cpus int) *corev1.Node {
@@ -31,10 +30,10 @@ func (n *Tenant) PoolNode(t *testing.T, pool, name string, cpus int) *corev1.Nod
 	size := testkit.ResourceList(fmt.Sprintf("cpu=%d,memory=640Gi,pods=2000", cpus))
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{shortageLabel: n.Namespace + "." + pool, corev1.LabelHostname: name},
+			Name: name, Labels: map[string]string{PoolLabel: n.Namespace + "." + pool, corev1.LabelHostname: name},
 			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
 		},
-		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: shortageLabel, Effect: corev1.TaintEffectNoSchedule}}},
+		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: PoolLabel, Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{Allocatable: size, Capacity: size},
 	}
 	Must(t, n.Create(t.Context(), node))
@@ -45,7 +44,7 @@ func (n *Tenant) PoolNode(t *testing.T, pool, name string, cpus int) *corev1.Nod
 // Pool is a pool of such nodes, of which other pools take the pods that have waited for 10 s.
 func (n *Tenant) Pool(name string, weight int32) versprei.Pool {
 	return versprei.Pool{
-		Name: name, NodeLabel: map[string]versprei.LabelValue{shortageLabel: versprei.LabelValue(n.Namespace + "." + name)}, Weight: weight,
+		Name: name, NodeLabel: map[string]versprei.LabelValue{PoolLabel: versprei.LabelValue(n.Namespace + "." + name)}, Weight: weight,
 		Spill: &versprei.Spill{After: "10s"},
 	}
 }
@@ -53,7 +52,7 @@ func (n *Tenant) Pool(name string, weight int32) versprei.Pool {
 // OneCPU makes a pod one of 1 CPU for such nodes.
 func OneCPU(spec *corev1.PodSpec) {
 	spec.Containers[0].Resources.Requests = testkit.ResourceList("cpu=1")
-	spec.Tolerations = []corev1.Toleration{{Key: shortageLabel, Operator: corev1.TolerationOpExists}}
+	spec.Tolerations = []corev1.Toleration{{Key: PoolLabel, Operator: corev1.TolerationOpExists}}
 }
 
 // Shortage makes a Deployment over two such pools, od (20) and spot (80), without creating it.

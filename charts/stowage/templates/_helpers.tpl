@@ -41,7 +41,32 @@ app.kubernetes.io/name: {{ . }}
 
 {{- /* What each Deployment runs: webhook and controllers, or "" for both in one. */}}
 {{- define "stowage.parts" -}}
-{{ ternary (list "webhook" "controllers") (list "") .Values.controllers.separate | toJson }}
+{{- if .Values.webhook.enabled }}
+{{- ternary (list "webhook" "controllers") (list "") .Values.controllers.separate | toJson }}
+{{- else if not .Values.controllers.separate }}
+{{- fail "webhook.enabled=false runs the Deployment of the controllers alone: leave controllers.separate on" }}
+{{- else if not .Values.features.scaleDown }}
+{{- fail "webhook.enabled=false leaves features.scaleDown alone, which is off: set one of them" }}
+{{- else if .Values.metrics.auth }}
+{{- fail "metrics.auth serves the metrics with the certificate of the webhook, which webhook.enabled=false leaves out: set one of them" }}
+{{- else }}
+{{- toJson (list "controllers") }}
+{{- end }}
+{{- end }}
+
+{{- /* The features that are on. Without the webhook, only one can be. */}}
+{{- define "stowage.features" -}}
+{{- if .Values.webhook.enabled }}
+{{- toJson .Values.features }}
+{{- else }}
+{{- dict "scaleDown" .Values.features.scaleDown | toJson }}
+{{- end }}
+{{- end }}
+
+{{- /* The ServiceAccounts of the replicas, as a list in JSON. */}}
+{{- define "stowage.accounts" -}}
+{{- $controllers := ternary .Values.controllers.serviceAccountName .Values.serviceAccount.name .Values.controllers.separate }}
+{{- ternary (uniq (list .Values.serviceAccount.name $controllers)) (list $controllers) .Values.webhook.enabled | toJson }}
 {{- end }}
 
 {{- /* The ServiceAccounts that a role is for, which its name says: a dict of root and role. */}}
@@ -49,7 +74,7 @@ app.kubernetes.io/name: {{ . }}
 {{- $webhook := .root.Values.serviceAccount.name }}
 {{- $controllers := ternary .root.Values.controllers.serviceAccountName $webhook .root.Values.controllers.separate }}
 {{- $names := list $webhook $controllers }}
-{{- if hasSuffix "-webhook" .role }}{{ $names = list $webhook }}{{ else if hasSuffix "-controllers" .role }}{{ $names = list $controllers }}{{ end }}
+{{- if hasSuffix "-webhook" .role }}{{ $names = list $webhook }}{{ else if or (hasSuffix "-controllers" .role) (not .root.Values.webhook.enabled) }}{{ $names = list $controllers }}{{ end }}
 {{- range uniq $names }}
 - kind: ServiceAccount
   name: {{ . }}
@@ -60,7 +85,7 @@ app.kubernetes.io/name: {{ . }}
 {{- /* The users that the replicas are, as a list in JSON. */}}
 {{- define "stowage.users" -}}
 {{- $users := list }}
-{{- range uniq (list .Values.serviceAccount.name (ternary .Values.controllers.serviceAccountName .Values.serviceAccount.name .Values.controllers.separate)) }}
+{{- range include "stowage.accounts" . | fromJsonArray }}
 {{- $users = append $users (printf "system:serviceaccount:%s:%s" $.Release.Namespace .) }}
 {{- end }}
 {{- toJson $users }}
