@@ -300,7 +300,7 @@ func noEvictions(t *testing.T) {
 	events, err := suite.Cluster.Audit()
 	suite.Must(t, err)
 	for _, e := range events {
-		if e.Account() != "stowage-controllers" || e.RequestReceived.Before(started) {
+		if e.Account() != "stowage-controllers" || e.RequestReceived.Before(started) || !strings.HasPrefix(e.UserAgent, "stowage/") {
 			continue
 		}
 		if e.ObjectRef.Resource == "pods" && !slices.Contains([]string{"list", "watch", "patch"}, e.Verb) || strings.Contains(e.Annotations["authorization.k8s.io/decision"], "forbid") {

@@ -213,7 +213,7 @@ func NewTenantIn(t *testing.T, ns *corev1.Namespace, labels ...string) *Tenant {
 func (n *Tenant) clear() {
 	for _, o := range []client.Object{
 		&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}, &appsv1.ReplicaSet{}, &batchv1.CronJob{}, &batchv1.Job{}, &corev1.ReplicationController{},
-		&versprei.PodDistributor{}, &stowage.SpreadPolicy{}, &corev1.Pod{},
+		&versprei.PodDistributor{}, &stowage.SpreadPolicy{}, &stowage.ScaleDownPolicy{}, &corev1.Pod{},
 	} {
 		// Pods go at once: the garbage collector and kwok have nothing to ask for.
 		_ = Cluster.Client.DeleteAllOf(context.Background(), o, client.InNamespace(n.Namespace), client.PropagationPolicy(metav1.DeletePropagationBackground), client.GracePeriodSeconds(0))

@@ -388,9 +388,7 @@ func (r *run) finish(o *owner, w write, is *corev1.Pod, err error) {
 	switch {
 	case err == nil:
 		o.tries = tries{turn: o.turn}
-		if slim, err := r.pods.Transformer()(is); err == nil {
-			_ = r.pods.update(slim.(*corev1.Pod)) // it fails for other kinds alone
-		}
+		_ = r.pods.update(is) // it fails for other kinds alone
 		r.Metrics.wrote(w, now.Sub(w.pod.bound))
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		r.Metrics.writes.WithLabelValues(outcomeConflict).Inc()

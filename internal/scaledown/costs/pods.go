@@ -1,10 +1,10 @@
 package costs
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,7 +101,10 @@ const (
 	mostAsked = 8 << 10
 )
 
-// Transformer drops what no record has, also in the reflector's own first list.
+// costField is how managedFields name the deletion cost.
+var costField = &metav1.FieldsV1{Raw: []byte(`"f:` + corev1.PodDeletionCost + `"`)}
+
+// Transformer drops what no record has. A reflector calls it for its first list alone, and an object may pass it twice.
 func (p *pods) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
 		is, ok := obj.(*corev1.Pod)
@@ -121,8 +124,8 @@ func (p *pods) Transformer() cache.TransformFunc {
 			metav1.SetMetaDataLabel(&slim.ObjectMeta, stowage.SeatLabel, "")
 		}
 		for _, f := range is.ManagedFields {
-			if f.FieldsV1 != nil && strings.Contains(string(f.FieldsV1.Raw), `"f:`+corev1.PodDeletionCost+`"`) {
-				slim.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: bounded.Text(f.Manager, maxManager)}}
+			if f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, costField.Raw) {
+				slim.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: bounded.Text(f.Manager, maxManager), FieldsV1: costField}}
 			}
 		}
 		slim.Spec.NodeName, slim.Status.Phase = is.Spec.NodeName, is.Status.Phase
@@ -242,7 +245,11 @@ func (p *pods) Update(obj any) error {
 }
 
 func (p *pods) update(obj any) error {
-	is, ok := obj.(*corev1.Pod)
+	slim, err := p.Transformer()(obj)
+	if err != nil {
+		return err
+	}
+	is, ok := slim.(*corev1.Pod)
 	if !ok {
 		return fmt.Errorf("unexpected %T", obj)
 	}
@@ -270,14 +277,14 @@ func (p *pods) Replace(list []any, _ string) error {
 	defer p.mu.Unlock()
 	there := make(map[types.UID]bool, len(list))
 	for _, obj := range list {
-		is, ok := obj.(*corev1.Pod)
-		if !ok {
-			return fmt.Errorf("unexpected %T", obj)
+		o, err := meta.Accessor(obj)
+		if err == nil {
+			err = p.update(obj)
 		}
-		there[is.UID] = true
-		if p.newer(is) {
-			p.put(is)
+		if err != nil {
+			return err
 		}
+		there[o.GetUID()] = true
 	}
 	for uid := range p.ownerOf {
 		if !there[uid] {

@@ -25,11 +25,7 @@ func web(name, version string, annotations map[string]string) *corev1.Pod {
 
 func seen(t *testing.T, p *pods, is *corev1.Pod) *pod {
 	t.Helper()
-	slim, err := p.Transformer()(is)
-	if err == nil {
-		err = p.Update(slim)
-	}
-	if err != nil {
+	if err := p.Update(is); err != nil {
 		t.Fatal(err)
 	}
 	if o := p.ownerOf[is.UID]; o != nil {
@@ -69,6 +65,26 @@ func TestWhoseCost(t *testing.T) {
 		p := seen(t, newPods(time.Now, func(types.UID) {}), web("a", "1", costs(tt.cost, tt.mark)))
 		if p.whose != tt.want || p.cost != tt.is || p.marked != tt.marked {
 			t.Errorf("cost %q and mark %q: %+v", tt.cost, tt.mark, p)
+		}
+	}
+}
+
+// Of the conditions of a pod only the one counts that says whether it is ready, and of the managers the one that wrote the cost.
+func TestRecord(t *testing.T) {
+	is := web("a", "1", costs("-3", ""))
+	is.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{}}`)}},
+		{Manager: "karpenter", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:annotations":{"f:controller.kubernetes.io/pod-deletion-cost":{}}}}`)}},
+		{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{}}`)}},
+	}
+	is.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+	slim, err := (&pods{}).Transformer()(is)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, is := range []*corev1.Pod{is, slim.(*corev1.Pod)} {
+		if p := seen(t, newPods(time.Now, func(types.UID) {}), is); !p.ready || p.by != "karpenter" || p.node != "node" {
+			t.Errorf("%+v", p)
 		}
 	}
 }
