@@ -120,7 +120,7 @@ test-impact: controlplane build ## Compare what `stowage impact` says of ten ran
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/impact -clusters $(or $(CLUSTERS),10) -large
 
 .PHONY: compare
-compare: controlplane build ## Compare Stowage with topology spread constraints and the descheduler, and print the table of docs/design/comparison.md (5 minutes)
+compare: controlplane build ## Compare Stowage with topology spread constraints, the descheduler and others, and print the tables of docs/design/comparison.md (10 minutes)
 	@$(MAKE) --no-print-directory bin/descheduler
 	@go test -count=1 -v -timeout 30m $(TESTFLAGS) ./test/compare
 

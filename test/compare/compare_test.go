@@ -1,5 +1,5 @@
 // Package compare puts Stowage beside what else divides a workload's pods over pools, on the same control plane: `make compare` prints the
-// table of docs/design/comparison.md. The others are what builds from Go modules: the scheduler's topology spread constraints, alone and
+// tables of docs/design/comparison.md. The others are what builds from Go modules: the scheduler's topology spread constraints, alone and
 // with the descheduler. With five values of a node label, one of them on demand, they divide 20 to 80: that is how Karpenter's documents
 // approximate a ratio.
 package compare
@@ -29,7 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(suite.Run(false, func(ctx context.Context) (int, error) {
+	os.Exit(suite.Run(true, func(ctx context.Context) (int, error) {
 		o := suite.Fleet
 		o.Replicas = 3
 		if err := suite.Cluster.StartStowage(ctx, o); err != nil {
