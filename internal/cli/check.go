@@ -41,6 +41,8 @@ says so.
 
 The user must be allowed to create pods in the namespace.
 
+Where Stowage is installed without its webhook, the command looks whether a leader runs.
+
 The exit status is 0 if the webhook answered, may read what it needs and adds nothing
 that is refused, and if no kind is missing or older. Otherwise it is 3.`,
 		Example: `  # Does the webhook answer for the current namespace?

@@ -83,6 +83,26 @@ var ofPolicies = map[Reason]row{
 		},
 		example: Finding{Namespace: "shop", Kind: "Deployment", Name: "web"},
 	},
+	ScaleDownStalled: {
+		means:    "A ScaleDownPolicy or ClusterScaleDownPolicy has no effect.",
+		sentence: func(f *Finding) string { return f.Text },
+		remedy:   always("correct its selectors, or remove others of its namespace"),
+		example:  Finding{Namespace: "shop", Kind: "ScaleDownPolicy", Name: "web", Values: Values{Text: "the policy concerns no pods: spec.selector: a key is invalid", Other: string(stowage.ReasonInvalid)}},
+	},
+	ScaleDownNotKept: {
+		means:    "The next scale-down of a workload with a ScaleDownPolicy does not keep its spread, because deletion costs are another writer's or are refused.",
+		sentence: func(f *Finding) string { return f.Text },
+		remedy: func(f *Finding) string {
+			if f.Other == string(stowage.ReasonRefused) {
+				return "have whoever refuses them (a webhook or a ValidatingAdmissionPolicy) allow Stowage's account the annotations stowage.dev/scale-down-cost and controller.kubernetes.io/pod-deletion-cost"
+			}
+			return "have one writer of deletion costs: remove the cost from the pod template, or Karpenter's feature gate PodDeletionCostManagement, or leave these workloads out of the policy's selector"
+		},
+		example: Finding{Namespace: "shop", Kind: "ScaleDownPolicy", Name: "web", Values: Values{
+			Text:  "2 pods have a deletion cost that another writer has set, such as pod shop/web-1 has 7 from karpenter; 1 workloads lose their spread at the next step",
+			Other: string(stowage.ReasonOtherCosts),
+		}},
+	},
 }
 
 // Grantable reports whether to propose the right to read a kind. Of the core group, only ReplicationControllers make pods. So a tenant cannot have an

@@ -55,6 +55,14 @@ var ofStowage = map[Reason]row{
 		remedy:   always("install Stowage, or remove its policies and its CustomResourceDefinitions"),
 		example:  registration,
 	},
+	WithoutWebhook: {
+		means: "Stowage is installed without its webhook, and there are policies that need it.",
+		sentence: func(f *Finding) string {
+			return fmt.Sprintf("does not exist, because Stowage is installed without its webhook, and %d workloads, policies or templates need it: their pods are created as they are written", f.Count)
+		},
+		remedy:  always("helm upgrade with --set webhook.enabled=true, or kubectl apply -k config/default; or remove these policies: ScaleDownPolicies need no webhook"),
+		example: Finding{Kind: registration.Kind, Name: registration.Name, Values: Values{In: "stowage", Other: "stowage", Count: 2}},
+	},
 	NotInstalled: {
 		means: "Stowage is not installed in the cluster of the context.",
 		sentence: func(f *Finding) string {

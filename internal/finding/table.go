@@ -19,6 +19,7 @@ const (
 	NoCertificate    Reason = "NoValidCertificate"
 	NotRegistered    Reason = "NotRegistered"
 	MissingRights    Reason = "MissingRights"
+	WithoutWebhook   Reason = "WithoutWebhook"
 	NotInstalled     Reason = "NotInstalled"
 	KindsMissing     Reason = "KindsMissing"
 	KindsOlder       Reason = "KindsOlder"
@@ -33,6 +34,8 @@ const (
 	ClassMissing     Reason = "PriorityClassMissing"
 	KindNotReadable         = Reason(stowage.ReasonUnreadable)
 	LeftOut          Reason = "LeftOutOfRegistration"
+	ScaleDownStalled Reason = "ScaleDownStalled"
+	ScaleDownNotKept Reason = "ScaleDownNotKept"
 	// Of a workload.
 	PodsPending     Reason = "PodsPending"
 	PoolExhausted   Reason = "PoolExhausted"

@@ -30,8 +30,10 @@ import (
 
 // Answer is what came of a [Inspector.Check].
 type Answer struct {
-	// OK says that the webhook answered.
+	// OK says that the webhook answered, or that Stowage is installed without it and a leader runs.
 	OK bool `json:"ok"`
+	// WithoutWebhook says that Stowage is installed without its webhook, so that nothing is asked about pods.
+	WithoutWebhook bool `json:"withoutWebhook,omitempty"`
 	// Replica is the one that answered, and Took how long the API server took for the pod.
 	Replica string        `json:"replica,omitempty"`
 	Took    time.Duration `json:"tookNanoseconds,omitempty"`
@@ -148,6 +150,10 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 	}
 	if err := i.health(ctx, registration, r); err != nil {
 		return err
+	}
+	if registration == nil && r.Stowage.withoutWebhook() {
+		a.WithoutWebhook, a.OK, a.Causes = true, len(r.Problems) == 0, r.Problems
+		return nil
 	}
 	if err := i.readKinds(); err != nil {
 		return err
@@ -303,7 +309,10 @@ func (a *Answer) Print(out io.Writer, format string) error { return printAs(out,
 // text is the answer for people.
 func (a *Answer) text() string {
 	var l lines
-	if a.OK {
+	switch {
+	case a.WithoutWebhook:
+		l.add("Stowage is installed without its webhook: pods are created as they are written, and scale-downs keep the spread that ScaleDownPolicies ask for.")
+	case a.OK:
 		l.add("Stowage answered: replica %s, in %s.", a.Replica, a.Took.Round(time.Millisecond))
 		if a.Authenticated {
 			l.add("It answers only callers with a certificate, as the API server has one.")
@@ -327,8 +336,9 @@ func (a *Answer) text() string {
 			l.add("It changes no pod of this namespace: %s.", a.LeftAlone)
 		}
 		return l.String() + a.Grant
+	default:
+		l.add("Stowage did not answer, and the pod would be created as it was written, or be refused.")
 	}
-	l.add("Stowage did not answer, and the pod would be created as it was written, or be refused.")
 	for _, p := range a.Causes {
 		l.problem(&p)
 	}

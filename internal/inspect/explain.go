@@ -38,6 +38,8 @@ type Explanation struct {
 	Spread   Aspect `json:"spread"`
 	Sizing   Aspect `json:"sizing"`
 	PeerPods Aspect `json:"peerPods"`
+	// ScaleDown is when a scale-down removes the pod; nil if no policy of scale-downs selects it.
+	ScaleDown *Aspect `json:"scaleDown,omitempty"`
 }
 
 // Aspect is one of the three questions about a pod.
@@ -129,6 +131,14 @@ func (i *Inspector) Explain(ctx context.Context, namespace, name string) (*Expla
 		}
 	}
 	e.LeftAlone = e.whyLeftAlone(s.unseen)
+	down, err := s.scaleDown(ctx)
+	if down != nil {
+		e.ScaleDown = &Aspect{Data: down}
+		down.describe(e.ScaleDown)
+	}
+	if readable(err) != nil {
+		return nil, fmt.Errorf("the scale-downs: %w", err)
+	}
 
 	// 4. Does it wait for a node?
 	if why, waits := podstatus.Unschedulable(s.pod); waits {

@@ -73,6 +73,9 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 	return nil
 }
 
+// withoutWebhook reports whether Stowage is installed without its webhook, as config/scaledown has it.
+func (h *Health) withoutWebhook() bool { return h != nil && h.Ready == nil && h.Controllers != nil }
+
 // hiddenReplicas is what is left out for a user who may not read the Deployments of Stowage.
 const hiddenReplicas = "the replicas of Stowage"
 

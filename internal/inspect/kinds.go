@@ -122,7 +122,7 @@ func (i *Inspector) installed(unregistered, hidden bool, r *Report) {
 		}))
 		return
 	}
-	if unknown := !kinds.known && i.Discovery != nil; unregistered && (kinds.some || unknown || r.Stowage != nil) {
+	if unknown := !kinds.known && i.Discovery != nil; unregistered && !r.Stowage.withoutWebhook() && (kinds.some || unknown || r.Stowage != nil) {
 		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}
 	if len(kinds.missing) == 0 {
@@ -157,7 +157,7 @@ func (i *Inspector) cluster() string {
 // stopsMoves reports whether Stowage moves no pods because of this problem of its own.
 func (p *Problem) stopsMoves() bool {
 	switch p.Reason {
-	case finding.NotInstalled, finding.NotRegistered, finding.NoLeader, finding.NoCertificate, finding.NoAnswer:
+	case finding.NotInstalled, finding.NotRegistered, finding.WithoutWebhook, finding.NoLeader, finding.NoCertificate, finding.NoAnswer:
 		return true
 	}
 	return p.of.NoMoves

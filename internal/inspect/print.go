@@ -74,7 +74,7 @@ func (r *Report) head(l Layout) (sections []string) {
 
 // tables are those of a report.
 func (r *Report) tables(l Layout) []report.Table {
-	return []report.Table{r.workloadTable(l), r.policyTable(l), r.templateTable(), r.planTable(), r.vmTable(l.Format != "table"), r.vmTypeTable()}
+	return []report.Table{r.workloadTable(l), r.policyTable(l), r.scaleDownTable(l), r.templateTable(), r.planTable(), r.vmTable(l.Format != "table"), r.vmTypeTable()}
 }
 
 // page is the report as a page. It shows all rows, because a reader sorts them.
@@ -101,7 +101,7 @@ func (r *Report) page(l Layout) *report.Page {
 	if picture, ok := r.picture(); ok {
 		p.Parts = append(p.Parts, picture)
 	}
-	titles := []string{"Workloads", "Policies", "DaemonSet sizes", "Sizes that Karpenter plans", "Peer pods", "VMs of peer pods, by namespace and type"}
+	titles := []string{"Workloads", "Policies", "Scale-downs", "DaemonSet sizes", "Sizes that Karpenter plans", "Peer pods", "VMs of peer pods, by namespace and type"}
 	for i, t := range r.tables(l) {
 		add(titles[i], t)
 	}

@@ -57,10 +57,15 @@ func (e *Explanation) text() string {
 	if e.LeftAlone != "" {
 		l.add("Stowage changed nothing in it: %s", e.LeftAlone)
 	}
-	for _, a := range []struct {
+	type answer struct {
 		question string
 		Aspect
-	}{{"Where it goes", e.Spread}, {"How big it is", e.Sizing}, {"What it really consumes", e.PeerPods}} {
+	}
+	answers := []answer{{"Where it goes", e.Spread}, {"How big it is", e.Sizing}, {"What it really consumes", e.PeerPods}}
+	if e.ScaleDown != nil {
+		answers = append(answers, answer{"When a scale-down removes it", *e.ScaleDown})
+	}
+	for _, a := range answers {
 		l.add("")
 		l.add("%s: %s", a.question, a.Summary)
 		for _, fact := range a.Facts {

@@ -30,7 +30,9 @@ type Report struct {
 	Problems  []Problem  `json:"problems"`
 	Workloads []Workload `json:"workloads"`
 	Policies  []Policy   `json:"policies,omitempty"`
-	Templates []Template `json:"templates"`
+	// ScaleDowns are the policies of scale-downs.
+	ScaleDowns []ScaleDown `json:"scaleDowns,omitempty"`
+	Templates  []Template  `json:"templates"`
 	// Plans compare what Karpenter plans for DaemonSets with their sizes, where it makes nodes.
 	Plans []Plan `json:"plans,omitempty"`
 	VMs   *VMs   `json:"vms,omitempty"` // nil if nodes may not be listed
@@ -216,6 +218,7 @@ func (r *Report) Only(names []string) (unknown []string) {
 	})
 	r.Templates = slices.DeleteFunc(r.Templates, func(t Template) bool { return !named(append(t.about, "FlexDaemonsetTemplate/"+t.Name)...) })
 	r.Policies = slices.DeleteFunc(r.Policies, func(p Policy) bool { return !named(p.Kind + "/" + p.Name) })
+	r.ScaleDowns = slices.DeleteFunc(r.ScaleDowns, func(p ScaleDown) bool { return !named(p.Kind + "/" + p.Name) })
 	r.Plans = slices.DeleteFunc(r.Plans, func(p Plan) bool { return !named("DaemonSet/" + p.DaemonSet) })
 	named(r.distributors...)
 	r.VMs, r.named = nil, true
@@ -272,6 +275,9 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	if err := r.unlessHidden("the VMCatalogs", i.catalogs(ctx, s, namespace, r)); err != nil {
 		return nil, err
 	}
+	if err := r.unlessHidden("the policies of scale-downs", i.scaleDowns(ctx, namespace, r)); err != nil {
+		return nil, err
+	}
 	if err := i.policyProblems(ctx, s, r); err != nil {
 		return nil, err
 	}
@@ -283,7 +289,11 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 		i.answerProblem(s, registration, r)
 	}
 	if policies := len(r.Workloads) + len(r.Templates) + len(r.Policies) + len(s.objects.PodDistributors); policies > 0 && registration == nil && !s.hiddenRegistration && !slices.ContainsFunc(r.Problems, toldAbsent) {
-		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
+		reason := finding.NotRegistered
+		if r.Stowage.withoutWebhook() {
+			reason = finding.WithoutWebhook
+		}
+		r.problem(i.ofRegistration(reason, finding.Values{Count: int64(policies)}))
 	}
 	r.sortProblems(own)
 	r.afterAnswers()
@@ -297,7 +307,7 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 // Stowage makes none.
 func (r *Report) afterAnswers() {
 	noWebhook := slices.ContainsFunc(r.Problems, func(p Problem) bool {
-		return p.Reason == finding.NoAnswer || p.Reason == finding.NotRegistered || p.Reason == finding.NotInstalled
+		return p.Reason == finding.NoAnswer || toldAbsent(p)
 	})
 	noMoves := slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.stopsMoves() })
 	if !noWebhook && !noMoves {
@@ -323,7 +333,7 @@ func (r *Report) NotInstalled() bool {
 
 // toldAbsent reports whether a problem is that the webhook's registration does not exist.
 func toldAbsent(p Problem) bool {
-	return p.Reason == finding.NotRegistered || p.Reason == finding.NotInstalled
+	return p.Reason == finding.NotRegistered || p.Reason == finding.WithoutWebhook || p.Reason == finding.NotInstalled
 }
 
 // missingAPIs warns of what the API server lacks, where there are templates.

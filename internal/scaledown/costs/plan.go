@@ -105,22 +105,14 @@ func (o *owner) unwrite() {
 	slices.SortFunc(o.writes, func(a, b write) int { return cmp.Compare(a.pod.name, b.pod.name) })
 }
 
-// removesByCost are the kinds whose controllers remove the pods with the lowest cost first.
-var removesByCost = map[string]bool{"apps/ReplicaSet": true, "/ReplicationController": true, cloneSet: true}
-
-// A CloneSet keeps the constraints of its template itself (OpenKruise, "CloneSet", scale down).
-const cloneSet = "apps.kruise.io/CloneSet"
-
-// concerns returns the keys to keep the pods of an owner spread over, or why its policy leaves it alone.
+// concerns returns the keys to keep the pods of an owner spread over, the most important first, or why its policy leaves it alone.
 func (r *run) concerns(ctx context.Context, o *owner) (keys []layers.Key, not stowage.NotConcernedReason, why string) {
-	kind := o.ref.Group() + "/" + o.ref.Kind
-	if !removesByCost[kind] {
-		return nil, stowage.NotConcernedKind, fmt.Sprintf("a %s does not remove pods by their deletion cost", o.ref.Kind)
-	}
+	seats := false
 	for _, p := range o.pods {
-		if p.seat {
-			return nil, stowage.NotConcernedSeats, "its pods have seats, which their deletion costs follow"
-		}
+		seats = seats || p.seat
+	}
+	if keys, not, why = o.winner.Keys(o.ref, &o.template, seats); not != "" {
+		return nil, not, why
 	}
 	marked := &podpatch.Pod{}
 	if o.mode != "" {
@@ -131,12 +123,6 @@ func (r *run) concerns(ctx context.Context, o *owner) (keys []layers.Key, not st
 			a.LeftAlone = err.Error()
 		}
 		return nil, stowage.NotConcernedMode, cmp.Or(a.LeftAlone, a.Text())
-	}
-	if kind == cloneSet && o.template.Asks() {
-		return nil, stowage.NotConcernedKind, "a CloneSet keeps the spread that its template asks for itself"
-	}
-	if keys, why = o.template.Keys(o.winner.Spec.TopologyKeys); why != "" {
-		return nil, stowage.NotConcernedNoKeys, why
 	}
 	values := map[string]int{}
 	for _, k := range keys {

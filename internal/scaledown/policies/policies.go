@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/scaledown/layers"
 	"github.com/stowage-dev/stowage/internal/selector"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -109,6 +110,29 @@ func Winner(sorted []*Policy, w *Workload) (winner *Policy, others []*Policy) {
 	}
 	at := max(0, slices.IndexFunc(others, (*Policy).Enforces))
 	return others[at], slices.Delete(slices.Clone(others), at, at+1)
+}
+
+// removesByCost are the kinds whose controllers remove the pods with the lowest cost first.
+var removesByCost = map[string]bool{"apps/ReplicaSet": true, "/ReplicationController": true, cloneSet: true}
+
+// A CloneSet keeps the constraints of its template itself (OpenKruise, "CloneSet", scale down).
+const cloneSet = "apps.kruise.io/CloneSet"
+
+// Keys returns the keys to keep the pods of an owner spread over, in no order, or why the policy leaves it alone. Seats says that a pod of it has a seat.
+func (p *Policy) Keys(owner world.Ref, template *layers.Template, seats bool) (keys []layers.Key, not stowage.NotConcernedReason, why string) {
+	kind := owner.Group() + "/" + owner.Kind
+	switch {
+	case !removesByCost[kind]:
+		return nil, stowage.NotConcernedKind, fmt.Sprintf("a %s does not remove pods by their deletion cost", owner.Kind)
+	case kind == cloneSet && template.Asks():
+		return nil, stowage.NotConcernedKind, "a CloneSet keeps the spread that its template asks for itself"
+	case seats:
+		return nil, stowage.NotConcernedSeats, "its pods have seats, which their deletion costs follow"
+	}
+	if keys, why = template.Keys(p.Spec.TopologyKeys); why != "" {
+		return nil, stowage.NotConcernedNoKeys, why
+	}
+	return keys, "", ""
 }
 
 // TooManyText says why a policy has no effect whose namespace has too many.
