@@ -111,7 +111,7 @@ func (o *inspectOptions) inspector(cmd *cobra.Command, s Streams) (*inspect.Insp
 		Client: c, Heard: heard.take, Discovery: discover, Context: o.context, Clock: clock.RealClock{}, Capacity: capacity, Namespace: o.namespace,
 		Registration: server.Registration, Deployment: server.Deployment, Controllers: server.ControllersDeployment, Lease: server.LeaderLease, CertDir: settings.CertDir, ConfigMap: server.ConfigMapName, InvalidConfig: invalid,
 		ExcludedNamespaces: o.spread.ExcludedNamespaces, NamespaceLabel: o.spread.NamespaceLabel, PeerPods: o.peerPods.Config,
-		Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
+		Paused: settings.Paused, Spread: o.spread.Enabled, Sizing: o.sizing.Enabled, VMs: o.peerPods.Enabled,
 	}, namespace, nil
 }
 

@@ -41,6 +41,9 @@ type Process struct {
 	LogLevel  string
 	LogFormat string
 
+	// Paused: no pod that exists is changed or evicted, in the whole cluster.
+	Paused bool
+
 	// EvictionRate is how many pods are evicted in a second, in the whole cluster.
 	EvictionRate float64
 }
@@ -97,6 +100,7 @@ func (p *Process) AddFlags(fs *pflag.FlagSet) {
 	f.Text(&p.LogLevel, "log-level", "LOG_LEVEL", "ERROR, WARN, INFO, DEBUG or TRACE; empty is WARN")
 	f.Text(&p.LogFormat, "log-format", "LOG_FORMAT", "json or text")
 
+	f.Toggle(&p.Paused, "paused", "STOWAGE_PAUSED", "Change and evict no pods that exist; new pods are decided as ever. `kubectl stowage pause` sets it in the ConfigMap")
 	f.Fraction(&p.EvictionRate, "eviction-rate", "STOWAGE_EVICTION_RATE", "How many pods repair, rebalancing and sizing evict in a second, in the whole cluster")
 }
 

@@ -13,12 +13,14 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/finding"
 	"github.com/stowage-dev/stowage/internal/platform/version"
 )
@@ -75,6 +77,40 @@ func (i *Inspector) health(ctx context.Context, registration *admissionregistrat
 
 // withoutWebhook reports whether Stowage is installed without its webhook, as config/scaledown has it.
 func (h *Health) withoutWebhook() bool { return h != nil && h.Ready == nil && h.Controllers != nil }
+
+// everywhere stands for all namespaces.
+const everywhere = "*"
+
+// paused returns which of some namespaces are paused.
+func (i *Inspector) paused(namespaces []corev1.Namespace) (names []string) {
+	if i.Paused {
+		return []string{everywhere}
+	}
+	for n := range namespaces {
+		if scope.IsPaused(&namespaces[n]) {
+			names = append(names, namespaces[n].Name)
+		}
+	}
+	return names
+}
+
+// pausedText says what is paused, in one line.
+func (r *Report) pausedText() string {
+	var l lines
+	switch {
+	case len(r.Paused) == 0:
+		return ""
+	case r.Paused[0] == everywhere:
+		l.add("PAUSED: Stowage changes and evicts no pods that exist, in the whole cluster; kubectl stowage resume has it go on")
+	default:
+		shown := strings.Join(r.Paused[:min(5, len(r.Paused))], ", ")
+		if more := len(r.Paused) - 5; more > 0 {
+			shown += fmt.Sprintf(" and %d more", more)
+		}
+		l.add("PAUSED: Stowage changes and evicts no pods that exist in %s; kubectl stowage resume -n NAMESPACE has it go on", shown)
+	}
+	return l.String()
+}
 
 // hiddenReplicas is what is left out for a user who may not read the Deployments of Stowage.
 const hiddenReplicas = "the replicas of Stowage"

@@ -63,6 +63,9 @@ const nothing = "There is no workload with a strategy, no FlexDaemonsetTemplate 
 
 // head is what a report begins with, in sections.
 func (r *Report) head(l Layout) (sections []string) {
+	if text := r.pausedText(); text != "" {
+		sections = append(sections, text)
+	}
 	if r.Stowage != nil && !r.named {
 		sections = append(sections, r.Stowage.text())
 	}

@@ -47,6 +47,8 @@ type Inspector struct {
 	ExcludedNamespaces []string
 	NamespaceLabel     string
 	PeerPods           peerpod.Config
+	// Paused: the whole cluster is paused.
+	Paused bool
 	// Spread, Sizing and VMs are which features are on.
 	Spread, Sizing, VMs bool
 	// Capacity is nil where Stowage advertises no VMs.

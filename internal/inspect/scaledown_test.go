@@ -111,6 +111,33 @@ func TestExplainScaleDown(t *testing.T) {
 	}
 }
 
+// What is paused stands before anything else.
+func TestPaused(t *testing.T) {
+	for _, tt := range []struct {
+		everywhere bool
+		want       string
+	}{{false, "PAUSED: Stowage changes and evicts no pods that exist in ns;"}, {true, "PAUSED: Stowage changes and evicts no pods that exist, in the whole cluster;"}} {
+		i := newInspector(t)
+		i.Paused = tt.everywhere
+		var ns corev1.Namespace
+		if err := i.Client.Get(t.Context(), client.ObjectKey{Name: "ns"}, &ns); err != nil {
+			t.Fatal(err)
+		}
+		ns.Labels = map[string]string{stowage.PausedLabel: stowage.PausedOn}
+		if err := i.Client.Update(t.Context(), &ns); err != nil {
+			t.Fatal(err)
+		}
+		r, err := i.Status(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := r.Print(&text, Layout{Format: "table"}); err != nil || !strings.HasPrefix(text.String(), tt.want) {
+			t.Errorf("%v\n%s", err, text.String())
+		}
+	}
+}
+
 // An installation without the webhook is as it should be. Only what needs the webhook is told.
 func TestWithoutWebhook(t *testing.T) {
 	controllers := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "stowage-system", Name: "stowage-controllers"}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(1))}}

@@ -25,6 +25,8 @@ import (
 type Report struct {
 	// Stowage is the state of Stowage itself; nil where nothing of it is installed.
 	Stowage *Health `json:"stowage,omitempty"`
+	// Paused are the namespaces in which Stowage changes and evicts no pods that exist, or "*" for all.
+	Paused []string `json:"paused,omitempty"`
 	// Gate is nil where no pod waits at the gate, and no template has it.
 	Gate      *Gate      `json:"gate,omitempty"`
 	Problems  []Problem  `json:"problems"`
@@ -253,7 +255,8 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	if err := i.parts(registration, s, r); err != nil {
 		return nil, err
 	}
-	s.noMoves = slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.stopsMoves() })
+	r.Paused = i.paused(s.objects.Namespaces)
+	s.noMoves = i.Paused || slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.stopsMoves() })
 	own := len(r.Problems)
 	if err := i.gate(ctx, s, registration, r); err != nil {
 		return nil, err

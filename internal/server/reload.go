@@ -29,7 +29,10 @@ import (
 const ConfigMapName = "stowage-config"
 
 // ReloadableFlags are the settings that change without a restart.
-var ReloadableFlags = []string{"blocklisted-namespaces", "log-level"}
+var ReloadableFlags = []string{"blocklisted-namespaces", "log-level", "paused"}
+
+// PausedKey is the key of the ConfigMap that pauses the whole cluster.
+const PausedKey = "STOWAGE_PAUSED"
 
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=stowage-config,verbs=list;watch,namespace=stowage-system
 
@@ -124,11 +127,11 @@ func (r *Reloader) Follow(ctx context.Context, clients kubernetes.Interface, rec
 	return nil
 }
 
-// addReloader has the manager follow the settings that change, and has the namespaces that they exclude excluded.
-func (p *process) addReloader(reloader *Reloader, exclude func(namespaces []string)) error {
+// addReloader has the manager follow the settings that change, and has them applied.
+func (p *process) addReloader(reloader *Reloader, apply func(*Options)) error {
 	invalid := NewMetric(p.set)
 	return p.mgr.Add(withoutElection(func(ctx context.Context) error {
-		return reloader.Follow(ctx, p.clients.set, p.recorder, invalid, func(o *Options) { exclude(o.Spread.Feature.ExcludedNamespaces) })
+		return reloader.Follow(ctx, p.clients.set, p.recorder, invalid, apply)
 	}))
 }
 

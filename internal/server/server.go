@@ -106,7 +106,10 @@ func Run(ctx context.Context, reloader *Reloader, env Environment) error {
 	for name, check := range c.checks {
 		p.ready.add(name, check)
 	}
-	if err := p.addReloader(reloader, c.exclude); err != nil {
+	if err := p.addReloader(reloader, func(o *Options) {
+		c.exclude(o.Spread.Feature.ExcludedNamespaces)
+		host.Scope.Pause(o.Paused)
+	}); err != nil {
 		return err
 	}
 	if err := p.addLeader(ctx, c.controllers, c.board); err != nil {
@@ -165,6 +168,8 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 		return nil, err
 	}
 	scopes := scope.New(reader, p.Namespace)
+	scopes.Pause(p.Paused)
+	AddPaused(p.set, scopes, p.mgr.GetClient())
 	if p.VM.Feature.Enabled {
 		scopes.PeerPods = p.VM.Feature.Config.RuntimeClasses
 	}
@@ -175,7 +180,7 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	host := &capability.Host{
 		Namespace: p.Namespace, Registration: Registration, Replica: leader.Identity(p.env.Lookup), Admits: p.Admits(), Controls: p.Controls(), Nodes: on.Nodes(),
 		Cached: p.mgr.GetClient(), Uncached: p.clients.uncached, Once: p.clients.once, Clientset: p.clients.set, Informers: p.mgr.GetCache(),
-		World: reader, Kinds: named, Scope: scopes, Evictor: evict.New(p.clients.uncached, successors.Lost, p.env.Clock, p.EvictionRate, p.set), Successors: successors,
+		World: reader, Kinds: named, Scope: scopes, Evictor: evict.New(p.clients.uncached, successors.Lost, scopes.Paused, p.env.Clock, p.EvictionRate, p.set), Successors: successors,
 		Clock: p.env.Clock, Time: cmp.Or[clock.PassiveClock](p.env.Time, p.apiTime), Unsettled: p.pulse.Unsettled, Log: p.log, Events: p.recorder, Metrics: p.set,
 	}
 	if p.Admits() {

@@ -8,6 +8,12 @@ const ModeKey = "stowage.dev/mode"
 // created as it was written.
 const FailurePolicyLabel = "stowage.dev/failure-policy"
 
+// PausedLabel is, on a namespace, PausedOn where Stowage changes and evicts no pods that exist. New pods are decided as ever.
+const (
+	PausedLabel = "stowage.dev/paused"
+	PausedOn    = "true"
+)
+
 // SeatGate is the scheduling gate of pods that wait for a seat (KEP-3521). The webhook removes it from a pod that it decides about, and
 // the leader from one that no replica saw.
 const SeatGate = "stowage.dev/seat"

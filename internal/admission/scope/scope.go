@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,8 @@ type Scope struct {
 	excluded   []string
 	// PeerPods are the RuntimeClasses of peer pods, if Stowage makes any.
 	PeerPods []string
+
+	paused atomic.Bool // the whole cluster is
 }
 
 // New returns a scope that excludes the system namespaces and the one that Stowage runs in.
@@ -52,6 +55,25 @@ type Answer struct {
 	// Warnings are about values that are no mode.
 	Warnings []string
 }
+
+// Pause has the whole cluster paused, or not.
+func (s *Scope) Pause(on bool) { s.paused.Store(on) }
+
+// PausedEverywhere reports whether the whole cluster is paused.
+func (s *Scope) PausedEverywhere() bool { return s.paused.Load() }
+
+// Paused reports whether pods of a namespace that exist are neither changed nor evicted, because the cluster or the namespace is paused. It is so where the
+// namespace cannot be read.
+func (s *Scope) Paused(ctx context.Context, namespace string) bool {
+	if s.PausedEverywhere() {
+		return true
+	}
+	ns, err := s.namespaces.Namespace(ctx, namespace)
+	return err != nil || ns != nil && IsPaused(ns)
+}
+
+// IsPaused reports whether a namespace is paused by itself.
+func IsPaused(ns *corev1.Namespace) bool { return ns.Labels[stowage.PausedLabel] == stowage.PausedOn }
 
 // Excludes reports whether a namespace is never touched.
 func (s *Scope) Excludes(namespace string) bool { return slices.Contains(s.excluded, namespace) }

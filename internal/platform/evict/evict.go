@@ -38,7 +38,7 @@ type Result string
 // The results.
 const (
 	Evicted Result = "evicted"
-	Waits   Result = "waits"   // the pod's turn has not come yet
+	Waits   Result = "waits"   // the pod's turn has not come yet, or its namespace is paused
 	Refused Result = "refused" // by a PodDisruptionBudget, an admission policy or the right that is missing, or because the pod would be lost
 	Gone    Result = "gone"    // there is no such pod any more
 	Failed  Result = "failed"
@@ -51,6 +51,7 @@ type Lost func(ctx context.Context, pod *corev1.Pod) (why string, err error)
 type Evictor struct {
 	client    client.Client
 	lost      Lost
+	paused    func(ctx context.Context, namespace string) bool
 	clock     clock.PassiveClock
 	evictions *prometheus.CounterVec
 
@@ -75,6 +76,9 @@ const (
 	forgetAfter = time.Minute
 )
 
+// pausedWait is how long a pod waits whose namespace is paused, until it asks again.
+const pausedWait = 5 * time.Second
+
 // requestTimeout bounds one eviction. The API server asks clients to come back after 10 s while it does not know a
 // PodDisruptionBudget yet. The client waits for that inside the call.
 const requestTimeout = 5 * time.Second
@@ -82,10 +86,10 @@ const requestTimeout = 5 * time.Second
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-spread-controllers
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-sizing-controllers
 
-// New returns an evictor that evicts so many pods a second, and none that would be lost. The client is not a cached one.
-func New(c client.Client, lost Lost, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
+// New returns an evictor that evicts so many pods a second, none that would be lost, and none of a namespace that is paused. The client is not a cached one.
+func New(c client.Client, lost Lost, paused func(ctx context.Context, namespace string) bool, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
 	return &Evictor{
-		client: c, lost: lost, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
+		client: c, lost: lost, paused: paused, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
 		limit: fair.NewLimiter[string](perSecond, 1), waiting: map[string]map[types.UID]place{},
 		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (by a PodDisruptionBudget or an admission policy, or because the pod would be lost), gone (it was there no more), or failed.", "result"),
 	}
@@ -94,6 +98,9 @@ func New(c client.Client, lost Lost, clock clock.PassiveClock, perSecond float64
 // Evict evicts a pod as [Evictor.EvictUnchanged] does if its turn has come. Otherwise it returns Waits, and after what time to ask again.
 // With Refused, the error is why. That is no fault of the caller's, and the pod may go later.
 func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
+	if e.paused(ctx, pod.Namespace) {
+		return Waits, pausedWait, nil
+	}
 	if wait := e.turn(pod); wait > 0 {
 		return Waits, wait, nil
 	}
@@ -103,8 +110,11 @@ func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Dura
 
 // EvictUnchanged evicts a pod of which nothing has changed since its resource version, such as one that waits for a
 // node. Binding changes the version, so a pod that got its node meanwhile is Gone for the caller. It does not wait
-// for a turn; the caller limits the rate. The API server asks no PodDisruptionBudget about pods that are Pending.
+// for a turn; the caller limits the rate. In a namespace that is paused it returns Waits. The API server asks no PodDisruptionBudget about pods that are Pending.
 func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, error) {
+	if e.paused(ctx, pod.Namespace) {
+		return Waits, nil
+	}
 	return e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 }
 

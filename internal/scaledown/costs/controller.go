@@ -173,7 +173,7 @@ func (r *run) beat(ctx context.Context) {
 	}
 	r.pods.mu.Lock()
 	r.lookAtChanged(ctx, now)
-	r.send(now)
+	r.send(ctx, now)
 	done := len(r.sorted) == 0 && r.flying == 0 && len(r.pods.changed)+len(r.stale)+len(r.later) == 0 && !r.anyMarked()
 	r.pods.mu.Unlock()
 	r.writeStatuses(ctx, now)
@@ -317,11 +317,20 @@ func (r *run) lookAtChanged(ctx context.Context, now time.Time) {
 }
 
 // send begins to write what is due, as far as the rate allows: fresh pods before others, namespaces and then owners in turn.
-func (r *run) send(now time.Time) {
+func (r *run) send(ctx context.Context, now time.Time) {
+	paused := map[string]bool{}
+	pauses := func(namespace string) bool {
+		is, known := paused[namespace]
+		if !known {
+			is = r.Scope.Paused(ctx, namespace)
+			paused[namespace] = is
+		}
+		return is
+	}
 	for _, fresh := range []bool{true, false} {
 		var queue []*owner
 		for _, o := range r.pods.owners {
-			if len(o.writes) > 0 && o.writes[0].fresh == fresh && !now.Before(o.retry) {
+			if len(o.writes) > 0 && o.writes[0].fresh == fresh && !now.Before(o.retry) && !pauses(o.namespace) {
 				queue = append(queue, o)
 			}
 		}

@@ -45,11 +45,17 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	return r.lookClosely(ctx, t)
 }
 
+// pausedWait is after how long a workload is looked at again whose namespace is paused.
+const pausedWait = 5 * time.Second
+
 // begin returns the turn of a workload. It returns nil if the workload is not ours or not quiet; then wait is after how long to come back, or 0 if
 // something else brings it back.
 func (r *run) begin(ctx context.Context, owner ledger.Owner) (t *turn, wait time.Duration, err error) {
 	if r.Gated != nil && r.Gated(owner.Key()) {
 		return nil, r.Timing.Quiet, nil
+	}
+	if r.Scope.Paused(ctx, owner.Namespace) {
+		return nil, pausedWait, nil
 	}
 	w, err := r.World.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil {
