@@ -61,6 +61,33 @@ grow() { # namespace, deployment, label
   done
 }
 
+# zones prints the pods of the Deployment zones in each zone, in one line, at some replicas one after the other.
+zones() {
+  for replicas in "$@"; do
+    "$kubectl" scale deployment/zones --replicas="$replicas" >/dev/null
+    counts=$(spread default zones "$replicas" topology.kubernetes.io/zone | awk '{ sub(/.*=/, "", $1); printf "  %s %3d", $1, $2 }')
+    printf '  %3d pods:%s\n' "$replicas" "$counts"
+    if [ -n "${written:-}" ]; then # the next step comes after the costs
+      "$kubectl" wait clusterscaledownpolicy/all --for=jsonpath='{.status.written}'="$replicas" --timeout=60s >/dev/null
+    fi
+  done
+}
+
+title "A scale-down forgets topologySpreadConstraints: zones of 2, 3 and 4 nodes, maxSkew 1"
+n=0
+for node in $("$kubectl" get nodes -o name | head -n 9); do
+  n=$((n + 1))
+  zone=zone-c
+  if [ $n -le 2 ]; then zone=zone-a; elif [ $n -le 5 ]; then zone=zone-b; fi
+  "$kubectl" label --overwrite "$node" topology.kubernetes.io/zone=$zone >/dev/null
+done
+sed '1,/^---$/d' config/samples/scale-down.yaml | "$kubectl" apply -f - >/dev/null
+zones 90 60 18 6
+title "With one ClusterScaleDownPolicy for the whole cluster (config/samples/scale-down.yaml), it keeps them"
+"$kubectl" apply -f config/samples/scale-down.yaml >/dev/null
+written=yes
+zones 90 60 18 6
+
 title "One pod on demand first, and of the others 20% there and 80% on spot nodes, by a policy (config/samples/spread-policy.yaml)"
 sed -n '/^---/q; /^spec:/,$p' config/samples/spread-policy.yaml
 "$kubectl" apply -f config/samples/spread-policy.yaml >/dev/null

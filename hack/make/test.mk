@@ -136,6 +136,10 @@ test-situations: controlplane prebuild ## Run the situations that users meet, an
 test-fleet: controlplane build ## Run the long tests of policies that select hundreds of workloads (15 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/fleet
 
+.PHONY: test-scaledown
+test-scaledown: controlplane build ## Run the tests of scale-downs that keep zones, without the webhook: random walks, other writers, refusals, leaders, a burst (4 minutes)
+	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/scaledown
+
 .PHONY: test-domains
 test-domains: controlplane build ## Run the long tests of pools over zones (2 minutes)
 	@go test -count=1 -v -timeout 60m $(TESTFLAGS) ./test/domains

@@ -152,7 +152,7 @@ func (o *previewOptions) run(ctx context.Context, s Streams) error {
 		return "reading the manifests"
 	})
 	warnings, err := o.decide(ctx, s.In, func(p *preview.Preview) func(*preview.Admitted) {
-		out.planner = p.Planner()
+		out.planner, out.summary.ScaleDowns = p.Planner(), p.ScaleDowns()
 		return func(a *preview.Admitted) {
 			decided.Add(1)
 			out.add(ctx, a)

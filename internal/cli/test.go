@@ -220,12 +220,17 @@ func newTestCase(f *policytest.File, place int) (*testCase, error) {
 func (t *testCase) decide(ctx context.Context) (policytest.Expect, error) {
 	var workloads []string
 	var pods []preview.Admitted
+	var decides *preview.Preview
 	warnings, err := t.preview.decide(ctx, strings.NewReader(""), func(p *preview.Preview) func(*preview.Admitted) {
-		workloads = p.Workloads()
+		decides, workloads = p, p.Workloads()
 		return func(a *preview.Admitted) { pods = append(pods, *a) }
 	})
 	if errors.Is(err, errInterrupted) {
 		return policytest.Expect{}, err
 	}
-	return policytest.Decided(workloads, pods, warnings, err, t.preview.peerPods.Config.VMResource, t.written), nil
+	decided := policytest.Decided(workloads, pods, warnings, err, t.preview.peerPods.Config.VMResource, t.written)
+	if decides != nil {
+		decided.AddScaleDowns(decides.ScaleDowns())
+	}
+	return decided, nil
 }

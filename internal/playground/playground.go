@@ -108,7 +108,12 @@ func Run(ctx context.Context, settings preview.Settings, in Input) Output {
 		out.Warnings = append(out.Warnings, documents.noteOf(report.Plain(text)))
 	}
 	var table, plot strings.Builder
-	if err := preview.Print(&table, "table", pods, settings.PeerPodConfig.VMResource); err != nil {
+	summary := preview.NewSummary(settings.PeerPodConfig.VMResource)
+	summary.ScaleDowns = p.ScaleDowns()
+	for i := range pods {
+		summary.Add(&pods[i])
+	}
+	if err := summary.Print(&table); err != nil {
 		return fail(err)
 	}
 	if plans, err := p.Plans(ctx, pods); err == nil { // without a strategy there is nothing to draw

@@ -46,6 +46,15 @@ func Decided(workloads []string, pods []preview.Admitted, warnings []string, err
 	return out
 }
 
+// AddScaleDowns adds what the policies of scale-downs mean for the workloads.
+func (e *Expect) AddScaleDowns(all []preview.ScaleDown) {
+	for i := range all {
+		if at := slices.IndexFunc(e.Workloads, func(w Workload) bool { return w.Workload == all[i].Workload }); at >= 0 {
+			e.Workloads[at].ScaleDown = &all[i]
+		}
+	}
+}
+
 func (w *Workload) add(a *preview.Admitted, vmResource string) {
 	*w.Pods++
 	w.Decisions[a.Decision()]++
@@ -180,6 +189,9 @@ func project(decided, like Expect) Expect {
 		if l.Domains != nil {
 			w.Domains = d.Domains
 		}
+		if l.ScaleDown != nil {
+			w.ScaleDown = d.ScaleDown
+		}
 		if l.Sizes != nil {
 			w.Sizes = d.Sizes
 		}
@@ -210,6 +222,9 @@ func (e Expect) lines() []string {
 				}
 			}
 		}
+		if s := w.ScaleDown; s != nil {
+			add(w.Workload+": scale-downs", fmt.Sprintf("%s, %s, over [%s]", s.Policy, s.Mode, strings.Join(s.Keys, " "))+why(s.Why))
+		}
 		for _, node := range slices.Sorted(maps.Keys(w.Sizes)) {
 			for _, name := range slices.Sorted(maps.Keys(w.Sizes[node])) {
 				add(fmt.Sprintf("%s: %s on node %s", w.Workload, name, node), amount(name, w.Sizes[node][name]))
@@ -226,6 +241,13 @@ func (e Expect) lines() []string {
 		out = append(out, "error: "+e.Error)
 	}
 	return out
+}
+
+func why(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ", because " + text
 }
 
 // textOf writes all that a VM is.

@@ -88,6 +88,8 @@ type Workload struct {
 	Pools map[string]int `json:"pools,omitzero"`
 	// Domains are the numbers of pods by pool and domain, as spot/zone-a. One that is left out has none.
 	Domains map[string]int `json:"domains,omitzero"`
+	// ScaleDown is what a policy of scale-downs means for the workload.
+	ScaleDown *preview.ScaleDown `json:"scaleDown,omitempty"`
 	// Sizes are the requests that Stowage gives a DaemonSet's pod, by node. A node that is left out has no sized pod.
 	Sizes map[string]map[corev1.ResourceName]Quantity `json:"sizes,omitzero"`
 	// VMs are the virtual machines of peer pods, one entry for each size.

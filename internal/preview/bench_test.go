@@ -27,7 +27,11 @@ func BenchmarkPreview(b *testing.B) {
 				if err != nil || len(pods) != documents {
 					b.Fatalf("%d pods, %v", len(pods), err)
 				}
-				if err := Print(io.Discard, "table", pods, "kata.peerpods.io/vm"); err != nil {
+				s := NewSummary("kata.peerpods.io/vm")
+				for i := range pods {
+					s.Add(&pods[i])
+				}
+				if err := s.Print(io.Discard); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -27,6 +27,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/report"
+	"github.com/stowage-dev/stowage/internal/scaledown/policies"
 	"github.com/stowage-dev/stowage/internal/world"
 )
 
@@ -35,6 +36,7 @@ type Inputs struct {
 	Workloads      []Workload
 	RuntimeClasses []nodev1.RuntimeClass
 	autoscalers    []autoscaler
+	scaleDowns     []*policies.Policy
 	Objects        world.Objects
 	// Warnings are about single inputs.
 	Warnings []string

@@ -15,6 +15,7 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/internal/admission/feature"
+	"github.com/stowage-dev/stowage/internal/scaledown/policies"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
 )
@@ -46,7 +47,7 @@ func (l *loader) object(at source, where string, obj object) {
 		l.autoscaler(at, o, asV2(o))
 	case *corev1.Node:
 		l.takeOther(at, o, func() { in.Nodes = append(in.Nodes, *o) })
-	case *versprei.PodDistributor, *stowage.SpreadPolicy, *stowage.ClusterSpreadPolicy, *stowage.VMCatalog, *flexdaemonsets.FlexDaemonsetTemplate:
+	case *versprei.PodDistributor, *stowage.SpreadPolicy, *stowage.ClusterSpreadPolicy, *stowage.ScaleDownPolicy, *stowage.ClusterScaleDownPolicy, *stowage.VMCatalog, *flexdaemonsets.FlexDaemonsetTemplate:
 		l.ownKind(at, where, obj)
 	default:
 		if w, known := newWorkload(obj); known {
@@ -90,6 +91,13 @@ func (l *loader) ownKind(at source, where string, obj object) {
 			o.UID, o.Generation = cmp.Or(o.UID, identityOf(o).uid()), max(o.Generation, 1)
 			in.Policies.Cluster = append(in.Policies.Cluster, o)
 		}
+	case *stowage.ScaleDownPolicy:
+		l.home(&o.Namespace)
+		p := policies.Of(o)
+		err, add = p.Err, func() { l.in.scaleDowns = append(l.in.scaleDowns, p) }
+	case *stowage.ClusterScaleDownPolicy:
+		p := policies.OfCluster(o)
+		err, add = p.Err, func() { l.in.scaleDowns = append(l.in.scaleDowns, p) }
 	case *stowage.VMCatalog:
 		add = func() { in.VMCatalogs = append(in.VMCatalogs, *o) }
 	case *flexdaemonsets.FlexDaemonsetTemplate:
@@ -166,5 +174,5 @@ func (l *loader) home(namespace *string) {
 var kindsOfInterest = []string{
 	"Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob",
 	"Node", "RuntimeClass", "LimitRange", "ResourceQuota", "Namespace", "PodDistributor", "FlexDaemonsetTemplate",
-	"SpreadPolicy", "ClusterSpreadPolicy", "VMCatalog", "PriorityClass", "HorizontalPodAutoscaler",
+	"SpreadPolicy", "ClusterSpreadPolicy", "ScaleDownPolicy", "ClusterScaleDownPolicy", "VMCatalog", "PriorityClass", "HorizontalPodAutoscaler",
 }

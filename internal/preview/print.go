@@ -17,26 +17,8 @@ import (
 	"github.com/stowage-dev/stowage/internal/vm/catalog"
 )
 
-// Formats are the output formats of [Print], "svg", which is that of [SVG], and "html", which is that of [HTML].
+// Formats are the output formats: that of [Summary.Print], those of [PodList], "svg", which is that of [SVG], and "html", which is that of [HTML].
 var Formats = []string{"table", "yaml", "json", "svg", "html"}
-
-// Print writes the pods as a table, see [Summary.Print], or as one v1 List of Pods.
-func Print(out io.Writer, format string, pods []Admitted, vmResource string) error {
-	if format == "table" {
-		s := NewSummary(vmResource)
-		for i := range pods {
-			s.Add(&pods[i])
-		}
-		return s.Print(out)
-	}
-	list := NewPodList(format)
-	for i := range pods {
-		if err := list.Add(pods[i].Pod); err != nil {
-			return err
-		}
-	}
-	return list.Print(out)
-}
 
 // podList is a v1 List.
 type podList struct {
@@ -117,11 +99,18 @@ func HTML(out io.Writer, of *Summary, plans []Plan, warnings []string) error {
 		p.Parts = append(p.Parts, report.Picture("Where the pods go", pictures(plans), ""), report.Part{Title: "How the division grows", Text: plot.String()})
 	}
 	p.Parts = append(p.Parts, report.Part{Title: "Decisions", Table: &t})
+	if len(of.ScaleDowns) > 0 {
+		downs := ScaleDownTable(of.ScaleDowns)
+		p.Parts = append(p.Parts, report.Part{Title: "Scale-downs", Table: &downs})
+	}
 	return p.HTML(out)
 }
 
 // Summary sums up pods, for the table of decisions. It keeps none.
 type Summary struct {
+	// ScaleDowns are what policies of scale-downs mean for the workloads.
+	ScaleDowns []ScaleDown
+
 	vmResource    string
 	rows          []row
 	known         map[row]int // the places of rows, by what makes pods alike
@@ -168,7 +157,12 @@ func (s *Summary) Add(a *Admitted) {
 // Print writes the table. It has a row for each workload, or, where its pods differ, for each kind of pod.
 func (s *Summary) Print(out io.Writer) error {
 	t, text := s.table()
-	_, err := io.WriteString(out, Printable(t.Text()+"\n"+text+"\n"))
+	text += "\n"
+	if len(s.ScaleDowns) > 0 {
+		downs := ScaleDownTable(s.ScaleDowns)
+		text += "\n" + downs.Text()
+	}
+	_, err := io.WriteString(out, Printable(t.Text()+"\n"+text))
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -85,6 +86,17 @@ func TestResizeInPlace(t *testing.T) {
 		n.allocate(t, eight, "8")
 		n.MergePatch(t, f, `{"spec":{"cpuPercentage":10}}`)
 		n.becomes(t, "agent", want(containers("400m", "100m", "200m", "2Gi"), containers("800m", "200m", "400m", "4Gi")))
+	})
+	t.Run("not while the namespace is paused", func(t *testing.T) {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}}
+		n.MergePatch(t, ns, `{"metadata":{"labels":{"stowage.dev/paused":"true"}}}`)
+		n.MergePatch(t, f, `{"spec":{"cpuPercentage":20}}`)
+		n.reports(t, f, "False Resizing", 2, 2)
+		n.becomes(t, "agent", want(containers("400m", "100m", "200m", "2Gi"), containers("800m", "200m", "400m", "4Gi")))
+		n.MergePatch(t, ns, `{"metadata":{"labels":{"stowage.dev/paused":null}}}`)
+		n.reports(t, f, "True UpToDate", 2, 0)
+		n.MergePatch(t, f, `{"spec":{"cpuPercentage":10}}`)
+		n.reports(t, f, "True UpToDate", 2, 0)
 	})
 	t.Run("what cannot follow waits for new pods", func(t *testing.T) {
 		n.MergePatch(t, f, `{"spec":{"storagePercentage":1,"cpuPercentage":20}}`)
