@@ -44,7 +44,7 @@ func writeMetrics(w io.Writer) error {
 	capacity.NewMetrics(set)
 	costs.NewMetrics(set)
 	server.NewMetric(set)
-	server.AddPaused(set, nil, nil)
+	server.AddPaused(set, func() float64 { return 0 })
 	server.NewPanics(set)
 	server.NewDropped(set)
 	server.AddBuildInfo(set)

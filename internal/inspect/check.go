@@ -127,20 +127,7 @@ func probe(namespace, nonce string) *corev1.Pod {
 // diagnose adds why the webhook did not answer, or why an answer changes nothing in this namespace.
 func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.Pod, a *Answer) error {
 	if a.OK {
-		if err := i.allLacks(ctx, namespace, a); err != nil {
-			return err
-		}
-		if err := i.adaptorProblems(ctx, a); err != nil {
-			return err
-		}
-		answer, err := scope.New(i.live(), i.Namespace).Of(ctx, namespace, &podpatch.Pod{})
-		if err == nil && answer.Mode != stowage.ModeEnforce {
-			a.LeftAlone = answer.Text()
-		}
-		if answer.Where == "" {
-			a.LeftAlone = answer.LeftAlone
-		}
-		return nil
+		return i.diagnoseAnswer(ctx, namespace, a)
 	}
 	r := &Report{}
 	s := &snapshot{}
@@ -159,11 +146,11 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 		return err
 	}
 	i.installed(registration == nil && !s.hiddenRegistration, s.hiddenRegistration, r)
-	if registration == nil && !s.hiddenRegistration && !slices.ContainsFunc(r.Problems, toldAbsent) {
-		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
-	}
-	if registration != nil {
+	switch {
+	case registration != nil:
 		i.reachProblems(ctx, registration, r)
+	case !s.hiddenRegistration && !slices.ContainsFunc(r.Problems, toldAbsent):
+		r.problem(i.ofRegistration(finding.NotRegistered, finding.Values{}))
 	}
 	if s.registration != nil {
 		if ns, err := i.live().Namespace(ctx, namespace); err == nil && ns != nil {
@@ -175,6 +162,24 @@ func (i *Inspector) diagnose(ctx context.Context, namespace string, pod *corev1.
 	a.Causes = append(a.Causes, r.Problems...)
 	if len(a.Causes) == 0 {
 		a.add(finding.Finding{Reason: finding.NoAnswer, Namespace: i.Namespace, Kind: "Deployment", Name: i.Deployment})
+	}
+	return nil
+}
+
+// diagnoseAnswer adds what the replica that answered lacks, and why it changes nothing in this namespace.
+func (i *Inspector) diagnoseAnswer(ctx context.Context, namespace string, a *Answer) error {
+	if err := i.allLacks(ctx, namespace, a); err != nil {
+		return err
+	}
+	if err := i.adaptorProblems(ctx, a); err != nil {
+		return err
+	}
+	answer, err := scope.New(i.live(), i.Namespace).Of(ctx, namespace, &podpatch.Pod{})
+	if err == nil && answer.Mode != stowage.ModeEnforce {
+		a.LeftAlone = answer.Text()
+	}
+	if answer.Where == "" {
+		a.LeftAlone = answer.LeftAlone
 	}
 	return nil
 }

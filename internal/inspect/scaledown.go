@@ -152,9 +152,14 @@ func (s *subject) scaleDown(ctx context.Context) (*scaleDownFacts, error) {
 	if keys, f.NotConcerned, f.Why = winner.Keys(s.chain[0], &template, seat); f.NotConcerned != "" {
 		return f, nil
 	}
+	return f, s.place(ctx, f, keys)
+}
+
+// place fills in over which keys the pods stay spread, and the pod's place among those of its domain.
+func (s *subject) place(ctx context.Context, f *scaleDownFacts, keys []layers.Key) error {
 	nodes, err := s.nodeLabels(ctx)
 	if err != nil {
-		return f, err
+		return err
 	}
 	values := map[string]int{}
 	for _, k := range keys {
@@ -170,15 +175,14 @@ func (s *subject) scaleDown(ctx context.Context) (*scaleDownFacts, error) {
 	}
 	cost, err := strconv.Atoi(f.Cost)
 	if err != nil || !f.Own || s.pod.Spec.NodeName == "" {
-		return f, nil //nolint:nilerr // it has no layer
+		return nil //nolint:nilerr // it has no layer
 	}
 	f.Domain, f.Layer = nodes[s.pod.Spec.NodeName][keys[0].Name], -cost
-	err = each(ctx, s.Inspector, &corev1.PodList{}, func(p *corev1.Pod) {
+	return each(ctx, s.Inspector, &corev1.PodList{}, func(p *corev1.Pod) {
 		if o := metav1.GetControllerOfNoCopy(p); o != nil && world.RefOf(o).UID == s.chain[0].UID && podstatus.Active(p) && p.Spec.NodeName != "" && nodes[p.Spec.NodeName][keys[0].Name] == f.Domain {
 			f.Of++
 		}
 	}, client.InNamespace(s.pod.Namespace))
-	return f, err
 }
 
 func labelsOr(labels map[string]string) map[string]string {

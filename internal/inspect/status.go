@@ -291,19 +291,26 @@ func (i *Inspector) Status(ctx context.Context, namespace string) (*Report, erro
 	} else {
 		i.answerProblem(s, registration, r)
 	}
-	if policies := len(r.Workloads) + len(r.Templates) + len(r.Policies) + len(s.objects.PodDistributors); policies > 0 && registration == nil && !s.hiddenRegistration && !slices.ContainsFunc(r.Problems, toldAbsent) {
-		reason := finding.NotRegistered
-		if r.Stowage.withoutWebhook() {
-			reason = finding.WithoutWebhook
-		}
-		r.problem(i.ofRegistration(reason, finding.Values{Count: int64(policies)}))
-	}
+	i.needsWebhook(s, registration, r)
 	r.sortProblems(own)
 	r.afterAnswers()
 	if len(r.hidden) > 0 {
 		r.Warnings = append([]string{"what you may not read is left out: " + strings.Join(r.hidden, ", ") + "; ask for the ClusterRole stowage-inspect"}, r.Warnings...)
 	}
 	return r, nil
+}
+
+// needsWebhook adds that there is no registration, where there are policies that need it.
+func (i *Inspector) needsWebhook(s *snapshot, registration *admissionregistrationv1.MutatingWebhookConfiguration, r *Report) {
+	policies := len(r.Workloads) + len(r.Templates) + len(r.Policies) + len(s.objects.PodDistributors)
+	if policies == 0 || registration != nil || s.hiddenRegistration || slices.ContainsFunc(r.Problems, toldAbsent) {
+		return
+	}
+	reason := finding.NotRegistered
+	if r.Stowage.withoutWebhook() {
+		reason = finding.WithoutWebhook
+	}
+	r.problem(i.ofRegistration(reason, finding.Values{Count: int64(policies)}))
 }
 
 // afterAnswers has nobody roll out while the webhook does not answer, because the new pods would get no seat. Nor has it anybody wait for evictions while

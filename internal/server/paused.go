@@ -10,21 +10,22 @@ import (
 	"github.com/stowage-dev/stowage/internal/platform/metrics"
 )
 
-// AddPaused registers a metric of what is paused.
-func AddPaused(set *metrics.Set, scopes *scope.Scope, cached client.Reader) {
-	set.GaugeFunc("stowage_paused", pausedHelp, func() float64 {
-		var list corev1.NamespaceList
-		if err := cached.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
-			return 0
-		}
-		paused := 0
-		for i := range list.Items {
-			if scopes.PausedEverywhere() || scope.IsPaused(&list.Items[i]) {
-				paused++
-			}
-		}
-		return float64(paused)
-	})
+// AddPaused registers a metric of how many namespaces are paused.
+func AddPaused(set *metrics.Set, count func() float64) {
+	set.GaugeFunc("stowage_paused", "How many namespaces are paused (kubectl stowage pause), or all of them while the cluster is: no pod that exists is changed or evicted there.", count)
 }
 
-const pausedHelp = "How many namespaces are paused (kubectl stowage pause), or all of them while the cluster is: no pod that exists is changed or evicted there."
+// paused returns how many namespaces are paused, as the watch shows them.
+func paused(ctx context.Context, scopes *scope.Scope, cached client.Reader) float64 {
+	var list corev1.NamespaceList
+	if err := cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return 0
+	}
+	n := 0
+	for i := range list.Items {
+		if scopes.PausedEverywhere() || scope.IsPaused(&list.Items[i]) {
+			n++
+		}
+	}
+	return float64(n)
+}

@@ -169,7 +169,7 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	}
 	scopes := scope.New(reader, p.Namespace)
 	scopes.Pause(p.Paused)
-	AddPaused(p.set, scopes, p.mgr.GetClient())
+	AddPaused(p.set, func() float64 { return paused(ctx, scopes, p.mgr.GetClient()) })
 	if p.VM.Feature.Enabled {
 		scopes.PeerPods = p.VM.Feature.Config.RuntimeClasses
 	}

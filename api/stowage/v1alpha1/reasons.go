@@ -177,4 +177,6 @@ const (
 	ReasonAudit         ConditionReason = "Audit"
 	ReasonWriting       ConditionReason = "Writing"
 	ReasonOtherCosts    ConditionReason = "OtherCosts"
+	ReasonNotReady      ConditionReason = "NotReady"
+	ReasonKarpenter     ConditionReason = "Karpenter"
 )

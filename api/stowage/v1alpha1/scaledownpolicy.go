@@ -146,6 +146,8 @@ type ScaleDownPolicyStatus struct {
 	// Kept. A step down to half leaves each workload spread as well as its pods allow.
 	// Audit. Nothing is written in mode Audit.
 	// Writing. Some pods do not have their deletion cost yet.
+	// NotReady. Pods that are not ready go first, whatever their cost, so that a step leaves a workload uneven.
+	// Karpenter. Karpenter's feature gate PodDeletionCostManagement writes the deletion costs of workloads.
 	// OtherCosts. Deletion costs that another writer has set break the spread of a workload at its next step down.
 	// Refused. The API server refuses the deletion cost of a pod.
 	// +optional
@@ -177,6 +179,8 @@ const (
 	NotConcernedSeats NotConcernedReason = "Seats"
 	// NotConcernedMode is for pods whose stowage.dev/mode, or namespace, keeps Stowage from changing them.
 	NotConcernedMode NotConcernedReason = "Mode"
+	// NotConcernedKarpenter is for pods whose deletion costs Karpenter writes.
+	NotConcernedKarpenter NotConcernedReason = "Karpenter"
 )
 
 // ScaleDownPolicyList is a list of ScaleDownPolicies.

@@ -22,13 +22,14 @@ func TestNextStep(t *testing.T) {
 	} {
 		o := &owner{ownerKey: ownerKey{namespace: "shop"}, ref: world.Ref{Kind: "ReplicaSet", Name: "web"}}
 		var placed []*pod
-		var list []layers.Pod
+		values := map[*pod]string{}
 		for zone, costs := range tt.costs {
 			for _, cost := range costs {
-				placed, list = append(placed, &pod{node: zone, cost: cost, ready: true}), append(list, layers.Pod{Values: []string{zone}})
+				placed = append(placed, &pod{node: zone, cost: cost, ready: true})
+				values[placed[len(placed)-1]] = zone
 			}
 		}
-		if o.nextStep(placed, list, key); o.uneven != tt.want {
+		if o.nextStep(placed, values, &key); o.uneven != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, o.uneven, tt.want)
 		}
 	}

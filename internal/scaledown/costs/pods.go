@@ -2,8 +2,10 @@ package costs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -45,9 +47,12 @@ type pod struct {
 	whose whose
 	// marked: the pod has the mark of a cost that Stowage wrote, whatever its cost is now.
 	marked, ready, seat bool
-	// busy: the pod is being written, and gets this cost. Conflicted: there is a newer version of the pod, which the watch has not shown yet.
-	busy, conflicted bool
-	writing          int32
+	// busy: the pod is being written, and gets this cost.
+	busy    bool
+	writing int32
+	// failures are those in a row, and retry is when the pod may be written again.
+	failures int
+	retry    time.Time
 }
 
 // ownerKey tells owners apart. A pod may name any UID.
@@ -63,10 +68,23 @@ type owner struct {
 	labels   map[string]string // of the pods
 	mode     string            // their stowage.dev/mode
 	template layers.Template
+	newest   newest
 	pods     map[types.UID]*pod
 	left     time.Time // when the last pod has left
 
+	tries
 	plan
+}
+
+// newest is the pod that labels, mode and template are of: the one created last. Pods that were made from one template have them in common.
+type newest struct {
+	created int64 // in seconds since 1970
+	uid     types.UID
+}
+
+func (n newest) before(is *corev1.Pod) bool {
+	created := is.CreationTimestamp.Unix()
+	return n.created < created || n.created == created && n.uid <= is.UID
 }
 
 // pods keeps a record of each pod with an owner, from a watch. It is the store that the watch's reflector writes to, so nothing else of a pod is kept.
@@ -102,7 +120,7 @@ const (
 )
 
 // costField is how managedFields name the deletion cost.
-var costField = &metav1.FieldsV1{Raw: []byte(`"f:` + corev1.PodDeletionCost + `"`)}
+var costField = metav1.NewFieldsV1(`"f:` + corev1.PodDeletionCost + `"`)
 
 // Transformer drops what no record has. A reflector calls it for its first list alone, and an object may pass it twice.
 func (p *pods) Transformer() cache.TransformFunc {
@@ -112,9 +130,10 @@ func (p *pods) Transformer() cache.TransformFunc {
 			return obj, nil
 		}
 		slim := &corev1.Pod{ObjectMeta: world.Identity(is.ObjectMeta)}
-		slim.DeletionTimestamp = is.DeletionTimestamp
+		slim.DeletionTimestamp, slim.CreationTimestamp = is.DeletionTimestamp, is.CreationTimestamp
 		c := metav1.GetControllerOfNoCopy(is)
 		if c == nil || !world.Plausible(c) {
+			slim.Annotations = world.Pick(is.Annotations, corev1.PodDeletionCost, stowage.ScaleDownCostAnnotation)
 			return slim, nil
 		}
 		slim.OwnerReferences = []metav1.OwnerReference{*c}
@@ -124,7 +143,7 @@ func (p *pods) Transformer() cache.TransformFunc {
 			metav1.SetMetaDataLabel(&slim.ObjectMeta, stowage.SeatLabel, "")
 		}
 		for _, f := range is.ManagedFields {
-			if f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, costField.Raw) {
+			if f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.GetRawBytes(), costField.GetRawBytes()) {
 				slim.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: bounded.Text(f.Manager, maxManager), FieldsV1: costField}}
 			}
 		}
@@ -168,10 +187,13 @@ func recordOf(is *corev1.Pod) *pod {
 
 // put notes a pod.
 func (p *pods) put(is *corev1.Pod) {
-	ref := metav1.GetControllerOfNoCopy(is)
-	if ref == nil || is.DeletionTimestamp != nil || is.Status.Phase == corev1.PodSucceeded || is.Status.Phase == corev1.PodFailed {
+	r, ref := recordOf(is), metav1.GetControllerOfNoCopy(is)
+	switch {
+	case is.DeletionTimestamp != nil, is.Status.Phase == corev1.PodSucceeded, is.Status.Phase == corev1.PodFailed, ref == nil && !r.marked:
 		p.remove(is.UID)
 		return
+	case ref == nil: // it has left its owner, with a cost
+		ref = &metav1.OwnerReference{}
 	}
 	key := ownerKey{is.Namespace, ref.UID}
 	if o := p.ownerOf[is.UID]; o != nil && o.ownerKey != key {
@@ -179,32 +201,54 @@ func (p *pods) put(is *corev1.Pod) {
 	}
 	o := p.owners[key]
 	if o == nil {
-		mode := is.Annotations[stowage.ModeKey]
-		if mode == "" {
-			mode = is.Labels[stowage.ModeKey]
-		}
-		o = &owner{ownerKey: key, ref: world.RefOf(ref), labels: is.Labels, mode: mode, pods: map[types.UID]*pod{}}
-		o.template = layers.Of(&corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: is.Labels}, Spec: is.Spec}, is.Namespace)
+		o = &owner{ownerKey: key, ref: world.RefOf(ref), pods: map[types.UID]*pod{}}
 		p.owners[key] = o
 	}
-	r, was := recordOf(is), o.pods[is.UID]
-	switch {
-	case was == nil && r.node != "" && !p.synced.Load():
-	case was == nil && r.node != "", was != nil && was.node == "" && r.node != "":
-		r.bound = p.now()
-	case was != nil:
-		r.bound = was.bound
-	}
+	reshaped, was := o.follow(is), o.pods[is.UID]
 	if was != nil {
-		r.busy, r.writing = was.busy, was.writing
-		if was.whose == ours && r.whose == nobodys {
-			p.undone(r.uid)
-		}
+		p.succeed(was, r)
+	} else if r.node != "" && p.synced.Load() {
+		r.bound = p.now()
 	}
 	o.pods[is.UID], p.ownerOf[is.UID] = r, o
-	if was == nil || was.conflicted || was.node != r.node || was.cost != r.cost || was.whose != r.whose || was.marked != r.marked || was.ready != r.ready || was.seat != r.seat {
+	if reshaped || was == nil || was.node != r.node || was.ready != r.ready || was.seat != r.seat || !was.sameCost(r) || was.retry != r.retry {
 		p.changed[o] = true
 	}
+}
+
+// follow takes labels, mode and template from a pod, if it is the newest. It reports whether they are others now.
+func (o *owner) follow(is *corev1.Pod) bool {
+	if !o.newest.before(is) {
+		return false
+	}
+	mode := cmp.Or(is.Annotations[stowage.ModeKey], is.Labels[stowage.ModeKey])
+	same := o.newest.uid == is.UID && mode == o.mode && maps.Equal(is.Labels, o.labels)
+	if o.newest = (newest{is.CreationTimestamp.Unix(), is.UID}); same {
+		return false
+	}
+	template := layers.Of(&corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: is.Labels}, Spec: is.Spec}, is.Namespace)
+	changed := mode != o.mode || !maps.Equal(is.Labels, o.labels) || !template.Equal(&o.template)
+	o.labels, o.mode, o.template = is.Labels, mode, template
+	return changed
+}
+
+// succeed gives a new version of a pod what is known of the one before it.
+func (p *pods) succeed(was, is *pod) {
+	is.busy, is.writing, is.bound = was.busy, was.writing, was.bound
+	if was.node == "" && is.node != "" {
+		is.bound = p.now()
+	}
+	if was.failures > 0 && was.sameCost(is) {
+		is.failures, is.retry = was.failures, was.retry
+	}
+	if removing := was.busy && was.writing == 0; was.marked && is.whose == nobodys && !removing {
+		p.undone(is.uid)
+	}
+}
+
+// sameCost reports whether two versions of a pod have the same cost and mark.
+func (p *pod) sameCost(is *pod) bool {
+	return p.cost == is.cost && p.whose == is.whose && p.marked == is.marked
 }
 
 func (p *pods) remove(uid types.UID) {
@@ -231,6 +275,16 @@ func (p *pods) newer(is *corev1.Pod) bool {
 
 // older compares resource versions, which are numbers (KEP-5504).
 func older(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }
+
+// clear forgets all pods. Their watch has ended.
+func (p *pods) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.synced.Store(false)
+	clear(p.owners)
+	clear(p.ownerOf)
+	clear(p.changed)
+}
 
 var _ cache.TransformingStore = &pods{}
 

@@ -15,6 +15,8 @@ import (
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 )
 
+func began() time.Time { return time.Unix(1e9, 0) }
+
 // web is a pod of a ReplicaSet on a node.
 func web(name, version string, annotations map[string]string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -62,7 +64,7 @@ func TestWhoseCost(t *testing.T) {
 		{"x", "x", others, 0, true},
 		{"99999999999", "99999999999", others, 2147483647, true},
 	} {
-		p := seen(t, newPods(time.Now, func(types.UID) {}), web("a", "1", costs(tt.cost, tt.mark)))
+		p := seen(t, newPods(began, func(types.UID) {}), web("a", "1", costs(tt.cost, tt.mark)))
 		if p.whose != tt.want || p.cost != tt.is || p.marked != tt.marked {
 			t.Errorf("cost %q and mark %q: %+v", tt.cost, tt.mark, p)
 		}
@@ -73,9 +75,9 @@ func TestWhoseCost(t *testing.T) {
 func TestRecord(t *testing.T) {
 	is := web("a", "1", costs("-3", ""))
 	is.ManagedFields = []metav1.ManagedFieldsEntry{
-		{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{}}`)}},
-		{Manager: "karpenter", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:annotations":{"f:controller.kubernetes.io/pod-deletion-cost":{}}}}`)}},
-		{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{}}`)}},
+		{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(`{"f:status":{}}`)},
+		{Manager: "karpenter", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:controller.kubernetes.io/pod-deletion-cost":{}}}}`)},
+		{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)},
 	}
 	is.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	slim, err := (&pods{}).Transformer()(is)
@@ -83,7 +85,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, is := range []*corev1.Pod{is, slim.(*corev1.Pod)} {
-		if p := seen(t, newPods(time.Now, func(types.UID) {}), is); !p.ready || p.by != "karpenter" || p.node != "node" {
+		if p := seen(t, newPods(began, func(types.UID) {}), is); !p.ready || p.by != "karpenter" || p.node != "node" {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -91,7 +93,7 @@ func TestRecord(t *testing.T) {
 
 // The watch may be behind what a write has answered.
 func TestOldVersionsAreLeftOut(t *testing.T) {
-	p := newPods(time.Now, func(types.UID) {})
+	p := newPods(began, func(types.UID) {})
 	seen(t, p, web("a", "9", nil))
 	seen(t, p, web("a", "10", costs("-1", "-1")))
 	if is := seen(t, p, web("a", "9", nil)); is.cost != -1 {
@@ -108,7 +110,7 @@ func TestOldVersionsAreLeftOut(t *testing.T) {
 // A pod leaves when it ends, and when another owner takes it. A cost that is gone is noted.
 func TestPodsLeave(t *testing.T) {
 	undone := 0
-	p := newPods(time.Now, func(types.UID) { undone++ })
+	p := newPods(began, func(types.UID) { undone++ })
 	seen(t, p, web("a", "1", costs("-1", "-1")))
 	seen(t, p, web("a", "2", nil))
 	if undone != 1 {
@@ -139,7 +141,7 @@ func TestPodsKeepLittle(t *testing.T) {
 	is.Labels["other"] = text
 	is.Spec.NodeSelector = map[string]string{"other": text}
 	is.Status.Message = text
-	is.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: text, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:` + corev1.PodDeletionCost + `":{}}`)}}}
+	is.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: text, FieldsV1: metav1.NewFieldsV1(`{"f:` + corev1.PodDeletionCost + `":{}}`)}}
 	for i := range 100 {
 		is.Spec.TopologySpreadConstraints = append(is.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{TopologyKey: fmt.Sprint(i, text)})
 	}
@@ -155,7 +157,7 @@ func TestPodsKeepLittle(t *testing.T) {
 // An ordinary pod takes some 200 bytes, and its part of the maps.
 func TestMemoryOfPods(t *testing.T) {
 	const n = 20_000
-	p := newPods(time.Now, func(types.UID) {})
+	p := newPods(began, func(types.UID) {})
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()

@@ -23,8 +23,8 @@ import (
 
 // Policies are the ScaleDownPolicies and ClusterScaleDownPolicies as their watches show them.
 type Policies struct {
-	// Changes tells of each change.
-	Changes listeners.Listeners[struct{}]
+	// Changes tells of each change of a policy, with its namespace, which is empty for one of the cluster.
+	Changes listeners.Listeners[string]
 
 	mu     sync.Mutex
 	byUID  map[types.UID]*policies.Policy
@@ -49,16 +49,16 @@ func (p *Policies) Follow(ctx context.Context, mapper meta.RESTMapper, informers
 	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
 		&stowage.ScaleDownPolicy{}: worldcache.Handler(func(was, is *stowage.ScaleDownPolicy, _ bool) {
 			if is == nil {
-				p.see(was.UID, nil)
+				p.see(was.UID, was.Namespace, nil)
 			} else {
-				p.see(is.UID, policies.Of(is))
+				p.see(is.UID, is.Namespace, policies.Of(is))
 			}
 		}),
 		&stowage.ClusterScaleDownPolicy{}: worldcache.Handler(func(was, is *stowage.ClusterScaleDownPolicy, _ bool) {
 			if is == nil {
-				p.see(was.UID, nil)
+				p.see(was.UID, "", nil)
 			} else {
-				p.see(is.UID, policies.OfCluster(is))
+				p.see(is.UID, "", policies.OfCluster(is))
 			}
 		}),
 	} {
@@ -83,7 +83,7 @@ func (p *Policies) follow(synced []func() bool) {
 }
 
 // see notes one version of a policy, or nil if it is gone. A write of its status changes nothing.
-func (p *Policies) see(uid types.UID, is *policies.Policy) {
+func (p *Policies) see(uid types.UID, namespace string, is *policies.Policy) {
 	p.mu.Lock()
 	was := p.byUID[uid]
 	if is == nil {
@@ -93,7 +93,7 @@ func (p *Policies) see(uid types.UID, is *policies.Policy) {
 	}
 	p.mu.Unlock()
 	if is == nil || was == nil || was.Generation != is.Generation {
-		p.Changes.Tell(struct{}{})
+		p.Changes.Tell(namespace)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,72 +16,104 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/platform/fair"
 	"github.com/stowage-dev/stowage/internal/scaledown/policies"
 )
 
 // +kubebuilder:rbac:groups=stowage.dev,resources=clusterscaledownpolicies/status;scaledownpolicies/status,verbs=patch,roleName=stowage-scale-down-controllers
 
-// How often statuses are written while pods change: each of them, and all together.
+// How often statuses are counted while pods change, and how many of them are written then.
 const (
-	statusEvery = 2 * time.Second
-	mostWritten = 20 // in a pass
+	statusEvery   = 2 * time.Second
+	mostWritten   = 20
+	statusTimeout = 5 * time.Second
+	// statusAgain is after how long a status is tried again that was refused, and the longest time that policies which come and go hold up all statuses.
+	statusAgain  = 30 * time.Second
+	mostUnjudged = 10 * time.Second
 )
 
-// statuses is when what was written of statuses.
+// statuses is when what was written of statuses, or failed.
 type statuses struct {
-	due     bool
-	last    time.Time
-	written map[types.UID]time.Time
+	last            time.Time
+	written, failed map[types.UID]time.Time
 }
 
 // tally is what a policy's status says, while it is counted.
 type tally struct {
 	stowage.ScaleDownPolicyStatus
-	kept       int32
-	unfinished int32
-	disturbed  int32
-	refusing   int32
-	refusal    string
-	not        map[stowage.NotConcernedReason]*stowage.NotConcerned
+	kept, lacking, disturbed, notReady int32 // workloads
+	refusing                           int32
+	refusal                            string
+	not                                map[stowage.NotConcernedReason]*stowage.NotConcerned
+	says                               []metav1.Condition
 }
 
 // writeStatuses counts for all policies, in one pass over the owners, and writes each status that is not as it should be.
-func (r *run) writeStatuses(ctx context.Context, now time.Time) {
-	if !r.status.due || now.Sub(r.status.last) < statusEvery {
+func (r *run) writeStatuses(ctx context.Context) {
+	now := r.Clock.Now()
+	r.pods.mu.Lock()
+	if !r.due || !r.pods.synced.Load() || len(r.unjudged) > 0 && now.Sub(r.statuses.last) < mostUnjudged {
+		r.pods.mu.Unlock()
 		return
 	}
-	r.status.due, r.status.last = false, now
-	r.pods.mu.Lock()
-	tallies := r.tally()
+	r.due = false
+	order, tallies := r.sorted, r.tally()
 	r.pods.mu.Unlock()
+	r.statuses.last = now
 	published, writes := map[of]counts{}, 0
-	// The status that was written longest ago comes first.
-	order := slices.SortedFunc(slices.Values(r.sorted), func(a, b *policies.Policy) int {
-		return r.status.written[a.UID].Compare(r.status.written[b.UID])
-	})
 	for _, p := range order {
 		t := tallies[p]
 		published[of{p.Namespace, p.Name}] = counts{t.Workloads - t.kept, t.refusing}
-		if writes >= mostWritten {
-			r.status.due = true
+	}
+	r.Metrics.set(published)
+	again := false
+	for _, p := range r.statuses.turns(order) {
+		if r.Scope.Excludes(p.Namespace) {
+			continue // Stowage may write nothing there
+		}
+		if writes >= mostWritten || now.Before(r.statuses.failed[p.UID]) {
+			again = true
 			continue
 		}
-		wrote, err := r.writeStatus(ctx, p, t)
+		wrote, err := r.writeStatus(ctx, p, tallies[p])
 		if wrote {
 			writes++
-			r.status.written[p.UID] = now
+			r.statuses.written[p.UID] = now
 		}
+		delete(r.statuses.failed, p.UID)
 		if err != nil {
-			r.status.due = true
+			again = true
+			r.statuses.failed[p.UID] = now.Add(statusAgain)
 			r.Log.Error(err, "the status of a policy was not written; this is tried again", "policy", p.String(), "namespace", p.Namespace)
 		}
 	}
-	for uid, at := range r.status.written {
-		if now.Sub(at) > time.Hour {
-			delete(r.status.written, uid)
-		}
+	if again {
+		r.markDue()
 	}
-	r.Metrics.set(published)
+}
+
+func (r *run) markDue() {
+	r.pods.mu.Lock()
+	defer r.pods.mu.Unlock()
+	r.due = true
+}
+
+// turns returns policies in the order in which their statuses are written: namespaces in turn, and in each the one first that was written longest ago. It
+// forgets those that are gone.
+func (s *statuses) turns(sorted []*policies.Policy) []*policies.Policy {
+	there := map[types.UID]bool{}
+	for _, p := range sorted {
+		there[p.UID] = true
+	}
+	gone := func(uid types.UID, _ time.Time) bool { return !there[uid] }
+	maps.DeleteFunc(s.written, gone)
+	maps.DeleteFunc(s.failed, gone)
+	order := slices.SortedStableFunc(slices.Values(sorted), func(a, b *policies.Policy) int { return s.written[a.UID].Compare(s.written[b.UID]) })
+	out := make([]*policies.Policy, 0, len(order))
+	for _, i := range fair.Turns(len(order), func(i int) string { return order[i].Namespace }) {
+		out = append(out, order[i])
+	}
+	return out
 }
 
 // tally counts the owners for the policies that select them.
@@ -93,16 +126,24 @@ func (r *run) tally() map[*policies.Policy]*tally {
 		if t := all[o.winner]; t != nil {
 			t.add(o)
 		}
-		for _, p := range o.plan.others {
+		for _, p := range o.shadowed {
 			if t := all[p]; t != nil {
-				name := fmt.Sprintf("%s, for %s %s/%s", o.winner, o.ref.Kind, o.namespace, o.ref.Name)
-				if t.Shadowed++; t.ShadowedBy == "" || name < t.ShadowedBy { // the same one each time
-					t.ShadowedBy = name
-				}
+				t.Shadowed++
+				first(&t.ShadowedBy, fmt.Sprintf("%s, for %s %s/%s", o.winner, o.ref.Kind, o.namespace, o.ref.Name))
 			}
 		}
 	}
+	for p, t := range all {
+		t.says = t.conditions(p)
+	}
 	return all
+}
+
+// first keeps the text that comes first, so that a status names the same one each time.
+func first(have *string, text string) {
+	if text != "" && (*have == "" || text < *have) {
+		*have = text
+	}
 }
 
 // add counts an owner for the policy that wins.
@@ -114,20 +155,13 @@ func (t *tally) add(o *owner) {
 			t.not[o.not] = n
 		}
 		n.Workloads++
-		if text := fmt.Sprintf("%s %s/%s: %s", o.ref.Kind, o.namespace, o.ref.Name, o.why); n.Example == "" || text < n.Example {
-			n.Example = text
-		}
+		first(&n.Example, fmt.Sprintf("%s %s/%s: %s", o.ref.Kind, o.namespace, o.ref.Name, o.why))
 		return
 	}
 	t.Workloads++
-	t.Pods += int32(o.result.pods)
+	t.Pods += int32(o.placed)
 	t.Written += int32(o.written)
-	t.OtherCosts += int32(o.result.others)
-	first := func(have *string, text string) {
-		if text != "" && (*have == "" || text < *have) {
-			*have = text
-		}
-	}
+	t.OtherCosts += int32(o.foreign)
 	first(&t.OtherCostsExample, o.example)
 	first(&t.Uneven, o.uneven)
 	first(&t.refusal, o.refusal)
@@ -136,9 +170,11 @@ func (t *tally) add(o *owner) {
 			*n++
 		}
 	}
+	finished := o.lacking == 0 && o.uneven != ""
 	count(&t.kept, o.uneven == "")
-	count(&t.unfinished, o.unfinished)
-	count(&t.disturbed, o.disturbed)
+	count(&t.lacking, o.lacking > 0)
+	count(&t.disturbed, finished && o.foreign > 0)
+	count(&t.notReady, finished && o.foreign == 0 && o.notReady > 0)
 	count(&t.refusing, o.refusal != "")
 }
 
@@ -175,17 +211,19 @@ func (r *run) writeStatus(ctx context.Context, p *policies.Policy, t *tally) (wr
 		status.NotConcerned = append(status.NotConcerned, *n)
 	}
 	slices.SortFunc(status.NotConcerned, func(a, b stowage.NotConcerned) int { return cmp.Compare(a.Reason, b.Reason) })
-	for _, c := range t.conditions(p) {
+	for _, c := range t.says {
 		c.ObservedGeneration = p.Generation
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
 	if equality.Semantic.DeepEqual(was, is) {
 		return false, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
 	err = r.Uncached.Status().Patch(ctx, is, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		r.status.due = true
-		err = nil
+	if apierrors.IsConflict(err) { // the cache will have the newer version
+		r.markDue()
+		return true, nil
 	}
 	return true, client.IgnoreNotFound(err)
 }
@@ -208,15 +246,21 @@ func (t *tally) conditions(p *policies.Policy) []metav1.Condition {
 		return broken(stowage.ReasonTooMany, policies.TooManyText())
 	}
 	kept := func() metav1.Condition {
-		switch {
+		switch karpenter := t.not[stowage.NotConcernedKarpenter]; {
 		case t.refusing > 0:
 			return is(stowage.ConditionKept, metav1.ConditionFalse, stowage.ReasonRefused, "the API server refuses the deletion costs of %d workloads, such as of %s", t.refusing, t.refusal)
+		case karpenter != nil:
+			return is(stowage.ConditionKept, metav1.ConditionFalse, stowage.ReasonKarpenter, "%d workloads are left to another writer, such as %s", karpenter.Workloads, karpenter.Example)
 		case !p.Enforces():
-			return is(stowage.ConditionKept, metav1.ConditionUnknown, stowage.ReasonAudit, "in mode Audit nothing is written; Enforce would write %d pods", t.Pods-t.Written-t.OtherCosts)
+			return is(stowage.ConditionKept, metav1.ConditionUnknown, stowage.ReasonAudit, "in mode Audit nothing is written; Enforce would write %d pods", max(0, t.Pods-t.Written-t.OtherCosts))
 		case t.disturbed > 0:
 			return is(stowage.ConditionKept, metav1.ConditionFalse, stowage.ReasonOtherCosts, "%d pods have a deletion cost that another writer has set, such as %s; %d workloads lose their spread at the next step, such as %s", t.OtherCosts, t.OtherCostsExample, t.disturbed, t.Uneven)
-		case t.unfinished > 0 || t.kept < t.Workloads:
-			return is(stowage.ConditionKept, metav1.ConditionUnknown, stowage.ReasonWriting, "pods of %d workloads do not have their deletion cost yet", max(t.unfinished, t.Workloads-t.kept))
+		case t.lacking > 0:
+			return is(stowage.ConditionKept, metav1.ConditionUnknown, stowage.ReasonWriting, "pods of %d workloads do not have their deletion cost yet", t.lacking)
+		case t.notReady > 0:
+			return is(stowage.ConditionKept, metav1.ConditionUnknown, stowage.ReasonNotReady, "%d workloads have pods that are not ready and go first, whatever their cost; a step leaves %s", t.notReady, t.Uneven)
+		case t.kept < t.Workloads:
+			return is(stowage.ConditionKept, metav1.ConditionUnknown, stowage.ReasonWriting, "a step leaves %d workloads uneven, such as %s", t.Workloads-t.kept, t.Uneven)
 		}
 		return is(stowage.ConditionKept, metav1.ConditionTrue, stowage.ReasonKept, "a step down to half leaves each workload spread as well as its pods allow")
 	}

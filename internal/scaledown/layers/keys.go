@@ -3,6 +3,7 @@ package layers
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +78,11 @@ func (t *Template) add(k Key) {
 	}
 }
 
+// Equal reports whether two templates ask for the same.
+func (t *Template) Equal(other *Template) bool {
+	return t.skipped == other.skipped && slices.Equal(t.keys, other.keys) && slices.Equal(t.chosen, other.chosen)
+}
+
 // Asks reports whether the template itself asks for a spread.
 func (t *Template) Asks() bool { return len(t.keys) > 0 }
 
@@ -100,9 +106,7 @@ func (t *Template) Keys(policy []string) (keys []Key, reason string) {
 
 // chosenBy returns the labels of nodes that a pod is drawn to or kept from by something else than the spread of its own pods.
 func chosenBy(pod *corev1.PodSpec) (names []string) {
-	for name := range pod.NodeSelector {
-		names = append(names, name)
-	}
+	names = slices.Sorted(maps.Keys(pod.NodeSelector))
 	if pod.Affinity == nil {
 		return names
 	}

@@ -2,6 +2,7 @@ package layers_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -26,10 +27,7 @@ func TestLeastSkew(t *testing.T) {
 			counts[fmt.Sprint(v)] = r.IntN(9)
 			sum += counts[fmt.Sprint(v)]
 		}
-		left := map[string]int{}
-		for v, n := range counts {
-			left[v] = n
-		}
+		left := maps.Clone(counts)
 		for n := sum; n >= 0; n-- {
 			if got, want := layers.LeastSkew(counts, n), layers.Skew(left); got != want {
 				t.Fatalf("%d of %v: %d, want %d, as in %v", n, counts, got, want, left)
