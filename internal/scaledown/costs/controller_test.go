@@ -35,7 +35,7 @@ import (
 // server is an API server for the patches of pods, and what the caches of a process have. It decides nothing that a test is about: what it answers is what the
 // test says.
 type server struct {
-	*testing.T
+	testing.TB
 	client.Reader
 	run   *run
 	clock *clocktesting.FakeClock
@@ -49,9 +49,9 @@ type server struct {
 	answer func(is *corev1.Pod) (status int)
 }
 
-func newServer(t *testing.T, mode stowage.PolicyMode, keys ...string) *server {
+func newServer(t testing.TB, mode stowage.PolicyMode, keys ...string) *server {
 	t.Helper()
-	s := &server{T: t, clock: clocktesting.NewFakeClock(time.Unix(1e9, 0)), nodes: map[string]map[string]string{}, pods: map[string]*corev1.Pod{}, version: 1000, patches: map[string]int{}}
+	s := &server{TB: t, clock: clocktesting.NewFakeClock(time.Unix(1e9, 0)), nodes: map[string]map[string]string{}, pods: map[string]*corev1.Pod{}, version: 1000, patches: map[string]int{}}
 	listens := httptest.NewServer(s)
 	t.Cleanup(listens.Close)
 	set, err := kubernetes.NewForConfig(&rest.Config{Host: listens.URL, QPS: -1})
@@ -450,7 +450,7 @@ func TestNodeLabels(t *testing.T) {
 			t.Errorf("step %d: %d values, want %d", step, n.count("zone"), tt.want)
 		}
 	}
-	if len(n.values) != 0 {
-		t.Errorf("%v are left", n.values)
+	if len(n.keys) != 0 {
+		t.Errorf("%v are left", n.keys)
 	}
 }

@@ -8,41 +8,48 @@ import (
 
 // nodeLabels counts the nodes, and for each key of their labels how many have each value.
 type nodeLabels struct {
-	nodes  int
-	values map[string]map[string]int
+	nodes int
+	keys  map[string]*keyValues
+}
+
+// keyValues are the nodes with a label of one key: all of them, and by its value.
+type keyValues struct {
+	nodes int
+	of    map[string]int
 }
 
 // add adds a node to the counts, or takes it from them with -1.
 func (n *nodeLabels) add(labels map[string]string, by int) {
 	n.nodes += by
-	if n.values == nil {
-		n.values = map[string]map[string]int{}
+	if n.keys == nil {
+		n.keys = map[string]*keyValues{}
 	}
 	for key, value := range labels {
-		of := n.values[key]
-		if of == nil {
-			of = map[string]int{}
-			n.values[key] = of
+		v := n.keys[key]
+		if v == nil {
+			v = &keyValues{of: map[string]int{}}
+			n.keys[key] = v
 		}
-		if of[value] += by; of[value] == 0 {
-			delete(of, value)
+		v.nodes += by
+		if v.of[value] += by; v.of[value] == 0 {
+			delete(v.of, value)
 		}
-		if len(of) == 0 {
-			delete(n.values, key)
+		if v.nodes == 0 {
+			delete(n.keys, key)
 		}
 	}
 }
 
 // count returns how many values the nodes have for a key. All nodes without the label count as one.
 func (n *nodeLabels) count(key string) int {
-	of, with := n.values[key], 0
-	for _, nodes := range of {
-		with += nodes
+	switch v := n.keys[key]; {
+	case v == nil:
+		return min(1, n.nodes)
+	case v.nodes < n.nodes:
+		return len(v.of) + 1
+	default:
+		return len(v.of)
 	}
-	if with < n.nodes {
-		return len(of) + 1
-	}
-	return len(of)
 }
 
 // nodeSeen notes one version of a node in the place of another. Either may be nil.
