@@ -40,7 +40,7 @@ func writeMetrics(w io.Writer) error {
 	shortage.NewMetrics(set)
 	resize.NewMetrics(set)
 	supply.NewMetrics(set)
-	evict.New(nil, nil, nil, nil, 1, set)
+	evict.New(nil, evict.Rules{}, nil, 1, set)
 	capacity.NewMetrics(set)
 	costs.NewMetrics(set)
 	server.NewMetric(set)

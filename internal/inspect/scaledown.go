@@ -19,7 +19,6 @@ import (
 	"github.com/stowage-dev/stowage/internal/report"
 	"github.com/stowage-dev/stowage/internal/scaledown/layers"
 	"github.com/stowage-dev/stowage/internal/scaledown/policies"
-	"github.com/stowage-dev/stowage/internal/world"
 )
 
 // ScaleDown is a ScaleDownPolicy or a ClusterScaleDownPolicy, with the counts of its status.
@@ -179,7 +178,8 @@ func (s *subject) place(ctx context.Context, f *scaleDownFacts, keys []layers.Ke
 	}
 	f.Domain, f.Layer = nodes[s.pod.Spec.NodeName][keys[0].Name], -cost
 	return each(ctx, s.Inspector, &corev1.PodList{}, func(p *corev1.Pod) {
-		if o := metav1.GetControllerOfNoCopy(p); o != nil && world.RefOf(o).UID == s.chain[0].UID && podstatus.Active(p) && p.Spec.NodeName != "" && nodes[p.Spec.NodeName][keys[0].Name] == f.Domain {
+		sibling := podstatus.Active(p) && p.Spec.NodeName != "" && metav1.IsControlledBy(p, &metav1.ObjectMeta{UID: s.chain[0].UID})
+		if sibling && nodes[p.Spec.NodeName][keys[0].Name] == f.Domain {
 			f.Of++
 		}
 	}, client.InNamespace(s.pod.Namespace))

@@ -180,7 +180,7 @@ func (p *process) newHost(ctx context.Context) (*capability.Host, error) {
 	host := &capability.Host{
 		Namespace: p.Namespace, Registration: Registration, Replica: leader.Identity(p.env.Lookup), Admits: p.Admits(), Controls: p.Controls(), Nodes: on.Nodes(),
 		Cached: p.mgr.GetClient(), Uncached: p.clients.uncached, Once: p.clients.once, Clientset: p.clients.set, Informers: p.mgr.GetCache(),
-		World: reader, Kinds: named, Scope: scopes, Evictor: evict.New(p.clients.uncached, successors.Lost, scopes.Paused, p.env.Clock, p.EvictionRate, p.set), Successors: successors,
+		World: reader, Kinds: named, Scope: scopes, Evictor: evict.New(p.clients.uncached, evict.Rules{Lost: successors.Lost, Paused: scopes.Paused}, p.env.Clock, p.EvictionRate, p.set), Successors: successors,
 		Clock: p.env.Clock, Time: cmp.Or[clock.PassiveClock](p.env.Time, p.apiTime), Unsettled: p.pulse.Unsettled, Log: p.log, Events: p.recorder, Metrics: p.set,
 	}
 	if p.Admits() {

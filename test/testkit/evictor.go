@@ -17,5 +17,5 @@ func NoOwners(context.Context, string, world.Ref) (*world.Workload, error) { ret
 
 // Evictor returns an evictor as a process has it, which evicts one pod a second.
 func Evictor(c client.Client, clock clock.PassiveClock, set *metrics.Set) *evict.Evictor {
-	return evict.New(c, successor.New(c, NoOwners).Lost, func(context.Context, string) bool { return false }, clock, 1, set)
+	return evict.New(c, evict.Rules{Lost: successor.New(c, NoOwners).Lost, Paused: func(context.Context, string) bool { return false }}, clock, 1, set)
 }

@@ -44,14 +44,18 @@ const (
 	Failed  Result = "failed"
 )
 
-// Lost says why the work of a pod would be lost if it is evicted, or "".
-type Lost func(ctx context.Context, pod *corev1.Pod) (why string, err error)
+// Rules say which pods stay.
+type Rules struct {
+	// Lost says why the work of a pod would be lost if it is evicted, or "".
+	Lost func(ctx context.Context, pod *corev1.Pod) (why string, err error)
+	// Paused reports whether no pod of a namespace is evicted now.
+	Paused func(ctx context.Context, namespace string) bool
+}
 
 // Evictor evicts pods.
 type Evictor struct {
 	client    client.Client
-	lost      Lost
-	paused    func(ctx context.Context, namespace string) bool
+	rules     Rules
 	clock     clock.PassiveClock
 	evictions *prometheus.CounterVec
 
@@ -86,10 +90,10 @@ const requestTimeout = 5 * time.Second
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-spread-controllers
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=stowage-sizing-controllers
 
-// New returns an evictor that evicts so many pods a second, none that would be lost, and none of a namespace that is paused. The client is not a cached one.
-func New(c client.Client, lost Lost, paused func(ctx context.Context, namespace string) bool, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
+// New returns an evictor that evicts so many pods a second, by rules. The client is not a cached one.
+func New(c client.Client, rules Rules, clock clock.PassiveClock, perSecond float64, set *metrics.Set) *Evictor {
 	return &Evictor{
-		client: c, lost: lost, paused: paused, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
+		client: c, rules: rules, clock: clock, interval: time.Duration(float64(time.Second) / perSecond),
 		limit: fair.NewLimiter[string](perSecond, 1), waiting: map[string]map[types.UID]place{},
 		evictions: set.CounterVec("stowage_evictions_total", "Evictions of pods that Stowage asked for, by result: evicted, refused (by a PodDisruptionBudget or an admission policy, or because the pod would be lost), gone (it was there no more), or failed.", "result"),
 	}
@@ -98,7 +102,7 @@ func New(c client.Client, lost Lost, paused func(ctx context.Context, namespace 
 // Evict evicts a pod as [Evictor.EvictUnchanged] does if its turn has come. Otherwise it returns Waits, and after what time to ask again.
 // With Refused, the error is why. That is no fault of the caller's, and the pod may go later.
 func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Duration, error) {
-	if e.paused(ctx, pod.Namespace) {
+	if e.rules.Paused(ctx, pod.Namespace) {
 		return Waits, pausedWait, nil
 	}
 	if wait := e.turn(pod); wait > 0 {
@@ -112,7 +116,7 @@ func (e *Evictor) Evict(ctx context.Context, pod *corev1.Pod) (Result, time.Dura
 // node. Binding changes the version, so a pod that got its node meanwhile is Gone for the caller. It does not wait
 // for a turn; the caller limits the rate. In a namespace that is paused it returns Waits. The API server asks no PodDisruptionBudget about pods that are Pending.
 func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, error) {
-	if e.paused(ctx, pod.Namespace) {
+	if e.rules.Paused(ctx, pod.Namespace) {
 		return Waits, nil
 	}
 	return e.request(ctx, pod, &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
@@ -121,7 +125,7 @@ func (e *Evictor) EvictUnchanged(ctx context.Context, pod *corev1.Pod) (Result, 
 func (e *Evictor) request(ctx context.Context, pod *corev1.Pod, preconditions *metav1.Preconditions) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	why, err := e.lost(ctx, pod)
+	why, err := e.rules.Lost(ctx, pod)
 	if why != "" {
 		e.evictions.WithLabelValues(string(Refused)).Inc()
 		return Refused, errors.New(why)

@@ -68,7 +68,7 @@ func askAll(t *testing.T, e *Evictor, clock *clocktesting.FakePassiveClock, next
 // After an outage many workloads want to evict at once: together they stay within the rate.
 func TestManyWorkloadsAtOnce(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	e := New(&recorder{}, recreated, running, clock, 2, metrics.NewSet(prometheus.NewRegistry()))
+	e := New(&recorder{}, Rules{recreated, running}, clock, 2, metrics.NewSet(prometheus.NewRegistry()))
 	next := map[string]time.Time{}
 	for i := range 100 {
 		next[fmt.Sprint("pod-", i)] = clock.Now()
@@ -92,7 +92,7 @@ func TestManyWorkloadsAtOnce(t *testing.T) {
 
 func TestWaitingPodsAreForgotten(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	e := New(&recorder{}, recreated, running, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
+	e := New(&recorder{}, Rules{recreated, running}, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
 	for _, name := range []string{"a", "b", "b", "b"} {
 		if _, _, err := e.Evict(t.Context(), pod(name)); err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestAnotherTenantIsNotDelayed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			begin := time.Unix(0, 0)
 			clock := clocktesting.NewFakePassiveClock(begin)
-			e := New(&recorder{}, recreated, running, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
+			e := New(&recorder{}, Rules{recreated, running}, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
 			var crowd []*corev1.Pod
 			for i := range 1000 {
 				crowd = append(crowd, pod(fmt.Sprint("pod-", i)))
@@ -181,7 +181,7 @@ func TestResults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			e := New(&recorder{answer: tc.answer}, recreated, running, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 1, metrics.NewSet(reg))
+			e := New(&recorder{answer: tc.answer}, Rules{recreated, running}, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 1, metrics.NewSet(reg))
 			result, _, err := e.Evict(t.Context(), pod("p"))
 			if result != tc.want || (err != nil) != tc.fails {
 				t.Errorf("%s, %v", result, err)
@@ -196,7 +196,7 @@ func TestResults(t *testing.T) {
 // A pod that waits looks at its workload again each time it asks, so a thousand of them ask seldom.
 func TestWaitingPodsAskSeldom(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	e := New(&recorder{}, recreated, running, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
+	e := New(&recorder{}, Rules{recreated, running}, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
 	next := map[string]time.Time{}
 	for i := range 1000 {
 		next[fmt.Sprint("pod-", i)] = clock.Now()
@@ -215,7 +215,7 @@ func TestWaitingPodsAskSeldom(t *testing.T) {
 // Turns that nobody used do not add up: after a pause, evictions are as far apart as ever.
 func TestPauseSavesNoTurns(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	e := New(&recorder{}, recreated, running, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
+	e := New(&recorder{}, Rules{recreated, running}, clock, 1, metrics.NewSet(prometheus.NewRegistry()))
 	next := map[string]time.Time{}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		result, _, err := e.Evict(t.Context(), pod(name))
@@ -265,7 +265,7 @@ func running(context.Context, string) bool { return false }
 // A pod of a namespace that is paused waits, whoever asks.
 func TestPaused(t *testing.T) {
 	c, paused := &recorder{}, true
-	e := New(c, recreated, func(_ context.Context, namespace string) bool { return paused && namespace == "ns" }, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 1, metrics.NewSet(prometheus.NewRegistry()))
+	e := New(c, Rules{recreated, func(_ context.Context, namespace string) bool { return paused && namespace == "ns" }}, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 1, metrics.NewSet(prometheus.NewRegistry()))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "p"}}
 	if result, wait, err := e.Evict(t.Context(), pod); result != Waits || wait <= 0 || err != nil {
 		t.Errorf("%s, %s, %v", result, wait, err)
@@ -290,7 +290,7 @@ func TestLost(t *testing.T) {
 		"it would be lost": {why: "nobody creates another one", want: Refused},
 		"nobody knows":     {err: errors.New("no answer"), want: Failed},
 	} {
-		e := New(c, func(context.Context, *corev1.Pod) (string, error) { return tc.why, tc.err }, running, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 1, metrics.NewSet(prometheus.NewRegistry()))
+		e := New(c, Rules{func(context.Context, *corev1.Pod) (string, error) { return tc.why, tc.err }, running}, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 1, metrics.NewSet(prometheus.NewRegistry()))
 		if got, err := e.EvictUnchanged(t.Context(), &corev1.Pod{}); got != tc.want || err == nil {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}

@@ -25,7 +25,7 @@ func TestNextStep(t *testing.T) {
 		values := map[*pod]string{}
 		for zone, costs := range tt.costs {
 			for _, cost := range costs {
-				placed = append(placed, &pod{node: zone, cost: cost, ready: true})
+				placed = append(placed, &pod{facts: facts{node: zone, ready: true, carried: carried{cost: cost}}})
 				values[placed[len(placed)-1]] = zone
 			}
 		}

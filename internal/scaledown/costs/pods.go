@@ -38,21 +38,31 @@ const (
 type pod struct {
 	uid     types.UID
 	name    string
-	node    string
 	version string
-	by      string // who wrote a cost of others, if that is known
+	facts
+	by string // who wrote a cost of others, if that is known
 	// bound is when the pod was seen to get its node. It is zero if the pod had a node when it was seen first.
 	bound time.Time
-	cost  int32
-	whose whose
-	// marked: the pod has the mark of a cost that Stowage wrote, whatever its cost is now.
-	marked, ready, seat bool
 	// busy: the pod is being written, and gets this cost.
 	busy    bool
 	writing int32
 	// failures are those in a row, and retry is when the pod may be written again.
 	failures int
 	retry    time.Time
+}
+
+// facts are what plans depend on.
+type facts struct {
+	node        string
+	ready, seat bool
+	carried
+}
+
+// carried is the cost that a pod carries. Marked: it has the mark of a cost that Stowage wrote, whatever its cost is now.
+type carried struct {
+	cost   int32
+	whose  whose
+	marked bool
 }
 
 // ownerKey tells owners apart. A pod may name any UID.
@@ -163,7 +173,8 @@ func (p *pods) Transformer() cache.TransformFunc {
 
 // recordOf returns what is kept of a pod.
 func recordOf(is *corev1.Pod) *pod {
-	r := &pod{uid: is.UID, name: is.Name, version: is.ResourceVersion, node: unique.Make(is.Spec.NodeName).Value()}
+	r := &pod{uid: is.UID, name: is.Name, version: is.ResourceVersion}
+	r.node = unique.Make(is.Spec.NodeName).Value()
 	for _, c := range is.Status.Conditions {
 		r.ready = c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}
@@ -211,7 +222,7 @@ func (p *pods) put(is *corev1.Pod) {
 		r.bound = p.now()
 	}
 	o.pods[is.UID], p.ownerOf[is.UID] = r, o
-	if reshaped || was == nil || was.node != r.node || was.ready != r.ready || was.seat != r.seat || !was.sameCost(r) || was.retry != r.retry {
+	if reshaped || was == nil || was.facts != r.facts || was.retry != r.retry {
 		p.changed[o] = true
 	}
 }
@@ -238,17 +249,12 @@ func (p *pods) succeed(was, is *pod) {
 	if was.node == "" && is.node != "" {
 		is.bound = p.now()
 	}
-	if was.failures > 0 && was.sameCost(is) {
+	if was.failures > 0 && was.carried == is.carried {
 		is.failures, is.retry = was.failures, was.retry
 	}
 	if removing := was.busy && was.writing == 0; was.marked && is.whose == nobodys && !removing {
 		p.undone(is.uid)
 	}
-}
-
-// sameCost reports whether two versions of a pod have the same cost and mark.
-func (p *pod) sameCost(is *pod) bool {
-	return p.cost == is.cost && p.whose == is.whose && p.marked == is.marked
 }
 
 func (p *pods) remove(uid types.UID) {

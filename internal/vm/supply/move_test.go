@@ -82,7 +82,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	}})
 	b.run = &run{
 		Controller: &Controller{
-			Config: peerpod.DefaultConfig(), Cached: b.client, Uncached: b.client, Scope: scope.New(namespaces, "stowage-system"), Evictor: evict.New(b.client, successors.Lost, func(context.Context, string) bool { return false }, b.clock, 1, set),
+			Config: peerpod.DefaultConfig(), Cached: b.client, Uncached: b.client, Scope: scope.New(namespaces, "stowage-system"), Evictor: evict.New(b.client, evict.Rules{Lost: successors.Lost, Paused: func(context.Context, string) bool { return false }}, b.clock, 1, set),
 			Successors: successors, Clock: b.clock, Time: b.clock, Timing: DefaultTiming(), Events: events.Recorder{EventRecorder: b.recorder}, Metrics: NewMetrics(set),
 			Log: funcr.New(func(_, args string) { b.logs = append(b.logs, args) }, funcr.Options{}),
 		},

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -138,7 +139,7 @@ type Features struct {
 
 // Nodes reports whether nodes are watched.
 func (f Features) Nodes() bool {
-	return f.Sizing || f.Controllers && (f.Spread || f.PeerPods || f.ScaleDown)
+	return f.Sizing || f.Controllers && slices.Contains([]bool{f.Spread, f.PeerPods, f.ScaleDown}, true)
 }
 
 // Kinds are those that a feature that is on needs.
