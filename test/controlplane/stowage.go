@@ -109,8 +109,10 @@ func (c *Cluster) StartStowage(ctx context.Context, o StowageOptions) error {
 
 	// 1. Kinds and permissions first: the replicas have no others.
 	if o.WithoutWebhook {
-		if err := c.applyWithoutWebhook(ctx); err != nil {
-			return err
+		if !o.Installed {
+			if err := c.applyWithoutWebhook(ctx); err != nil {
+				return err
+			}
 		}
 		o.Replicas, o.Others, o.Args = 0, nil, append(slices.Clone(o.Args), "--spread=false", "--sizing=false", "--peer-pods=false")
 	} else if !o.Installed {

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -8,8 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
 	"github.com/stowage-dev/stowage/test/suite"
 )
 
@@ -37,9 +41,14 @@ func TestPause(t *testing.T) {
 	// 1. A pool without room, and a workload whose scale-downs would be kept.
 	d := n.Shortage(t, "web", 10, nil)
 	suite.Must(t, n.Create(t.Context(), d))
-	suite.Must(t, n.Create(t.Context(), &stowage.ScaleDownPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "plain"}, Spec: stowage.ScaleDownPolicySpec{
-		Mode: stowage.PolicyEnforce, TopologyKeys: []string{corev1.LabelHostname}, Selector: stowage.Selector{MatchExpressions: []stowage.Requirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
-	}}))
+	spec := stowage.ScaleDownPolicySpec{Mode: stowage.PolicyEnforce, TopologyKeys: []string{corev1.LabelHostname}}
+	of := stowage.Selector{MatchLabels: map[string]versprei.LabelValue{corev1.LabelMetadataName: versprei.LabelValue(n.Namespace)}}
+	everywhere := &stowage.ClusterScaleDownPolicy{ObjectMeta: metav1.ObjectMeta{Name: n.Namespace}, Spec: stowage.ClusterScaleDownPolicySpec{NamespaceSelector: of, ScaleDownPolicySpec: spec}}
+	suite.Must(t, n.Create(t.Context(), everywhere))
+	t.Cleanup(func() { _ = suite.Cluster.Client.Delete(context.Background(), everywhere) })
+	spec.Mode = stowage.PolicyAudit
+	here := &stowage.ScaleDownPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "here"}, Spec: spec}
+	suite.Must(t, n.Create(t.Context(), here))
 	plain := n.Deployment("plain", 3, nil)
 	suite.Must(t, n.Create(t.Context(), plain))
 	n.Ready(t, "plain", 3)
@@ -68,11 +77,15 @@ func TestPause(t *testing.T) {
 	n.Revise(t, plain, "2")
 	n.RolledOut(t, plain)
 
-	// 3. It goes on.
+	// 3. It goes on. Both policies are counted.
 	stowageOf("resume", "-n", n.Namespace)
 	n.Ready(t, "web", 10)
 	suite.Eventually(t, "costs are written", func() (bool, error) {
 		pods, err := n.Pods(t.Context(), "plain")
 		return len(pods) == 3 && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Annotations[stowage.ScaleDownCostAnnotation] == "" }), err
+	})
+	suite.Eventually(t, "both policies are counted", func() (bool, error) {
+		err := errors.Join(n.Get(t.Context(), client.ObjectKeyFromObject(here), here), n.Get(t.Context(), client.ObjectKeyFromObject(everywhere), everywhere))
+		return here.Status.Shadowed > 0 && everywhere.Status.Written == 3, err
 	})
 }

@@ -573,6 +573,60 @@ func TestHelmWithoutAFeature(t *testing.T) {
 	do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait")
 }
 
+// Without the webhook, the chart installs what writes deletion costs, and nothing that is in the way of pods. An upgrade adds the webhook, and another one takes
+// it away with all that it needs.
+func TestHelmWithoutWebhook(t *testing.T) {
+	restricted(t)
+	defer clean(t)
+	verb := "install"
+	for _, on := range []bool{false, true, false} {
+		do(t, helm, verb, "stowage", "charts/stowage", "--namespace", namespace, "--set", fmt.Sprintf("webhook.enabled=%t", on), "--wait", "--timeout", "5m")
+		verb = "upgrade"
+		before, err := cluster.Audit()
+		must(t, err)
+		if on {
+			runInstalled(t)
+			works(t)
+			pointBack(t)
+		} else {
+			for _, o := range []client.Object{
+				&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}}, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "stowage"}},
+				&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "stowage"}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "stowage"}},
+				&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "stowage-webhook"}},
+			} {
+				if err := cluster.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+					t.Errorf("%T is there: %v", o, err)
+				}
+			}
+			must(t, cluster.StartStowage(t.Context(), controlplane.StowageOptions{Binary: binary, Controllers: 1, Installed: true, WithoutWebhook: true}))
+			do(t, kubectl, "apply", "-f", "config/samples/scale-down.yaml")
+			eventually(t, "each pod has its deletion cost", func() error {
+				var pods corev1.PodList
+				must(t, cluster.Client.List(t.Context(), &pods, client.MatchingLabels{"app": "zones"}))
+				for i := range pods.Items {
+					if cost := pods.Items[i].Annotations[corev1.PodDeletionCost]; cost == "" {
+						return fmt.Errorf("pod %s has none", pods.Items[i].Name)
+					}
+				}
+				if len(pods.Items) != 6 {
+					return fmt.Errorf("%d pods", len(pods.Items))
+				}
+				return nil
+			})
+			do(t, kubectl, "delete", "-f", "config/samples/scale-down.yaml", "--wait=true")
+		}
+		cluster.StopStowage()
+		after, err := cluster.Audit()
+		must(t, err)
+		for _, e := range after[len(before):] {
+			if e.Annotations["authorization.k8s.io/decision"] == "forbid" && strings.HasPrefix(e.UserAgent, "stowage/") {
+				t.Errorf("with webhook.enabled=%t, a permission is missing: %+v", on, e)
+			}
+		}
+	}
+	do(t, helm, "uninstall", "stowage", "--namespace", namespace, "--wait")
+}
+
 // With a label for the spread's namespaces, the API server calls nobody for pods of other namespaces that no feature wants.
 func TestHelmSendsNoPodOfNoConcern(t *testing.T) {
 	restricted(t)

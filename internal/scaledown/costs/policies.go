@@ -19,7 +19,7 @@ import (
 	worldcache "github.com/stowage-dev/stowage/internal/world/cache"
 )
 
-// +kubebuilder:rbac:groups=stowage.dev,resources=clusterscaledownpolicies;scaledownpolicies,verbs=get;list;watch,roleName=stowage-scale-down-controllers
+// +kubebuilder:rbac:groups=stowage.dev,resources=clusterscaledownpolicies;scaledownpolicies,verbs=list;watch,roleName=stowage-scale-down-controllers
 
 // Policies are the ScaleDownPolicies and ClusterScaleDownPolicies as their watches show them.
 type Policies struct {
