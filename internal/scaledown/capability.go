@@ -17,7 +17,7 @@ const note = "stowage-scale-down"
 
 // New makes the scale-downs of a process that runs controllers. It has no feature: new pods are left as they are.
 func New(ctx context.Context, h *capability.Host) (*capability.Capability, error) {
-	policies := costs.NewPolicies()
+	policies := &costs.Policies{}
 	follow, err := h.WhenServed(ctx, "ScaleDownPolicy and ClusterScaleDownPolicy", func(ctx context.Context) (bool, error) {
 		return policies.Follow(ctx, h.Uncached.RESTMapper(), h.Informers)
 	})

@@ -5,7 +5,7 @@ import "strings"
 // shortKinds are kubectl's short names of kinds.
 var shortKinds = map[string]string{
 	"deploy": "Deployment", "rs": "ReplicaSet", "sts": "StatefulSet", "ds": "DaemonSet", "rc": "ReplicationController", "cj": "CronJob",
-	"po": "Pod", "no": "Node", "pd": "PodDistributor", "fdt": "FlexDaemonsetTemplate", "sp": "SpreadPolicy", "csp": "ClusterSpreadPolicy",
+	"po": "Pod", "no": "Node", "pd": "PodDistributor", "fdt": "FlexDaemonsetTemplate", "sp": "SpreadPolicy", "csp": "ClusterSpreadPolicy", "sdp": "ScaleDownPolicy", "csdp": "ClusterScaleDownPolicy",
 	"vmc": "VMCatalog",
 }
 

@@ -174,16 +174,17 @@ func (c *Controller) Register(t *leader.Term) error {
 func (r *run) beat(ctx context.Context) {
 	now, changes := r.Clock.Now(), r.news.take()
 	if len(changes.policies) > 0 {
-		r.pods.mu.Lock()
-		sorted, known := r.Policies.all()
-		if known {
-			r.sorted, r.due = sorted, true
+		sorted, known, err := r.Policies.all(ctx, r.Cached)
+		if err != nil {
+			r.Log.Error(err, "the ScaleDownPolicies were not listed; this is tried again")
 		}
-		r.pods.mu.Unlock()
 		if !known {
 			r.news.tell(func(all *told) { maps.Copy(all.policies, changes.policies) })
 			return
 		}
+		r.pods.mu.Lock()
+		r.sorted, r.due = sorted, true
+		r.pods.mu.Unlock()
 	}
 	if !r.watches(ctx, now) || !r.pods.synced.Load() {
 		if r.stop != nil && changes.any() {

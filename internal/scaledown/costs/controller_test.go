@@ -226,7 +226,7 @@ func (s *server) conditionOf() metav1.Condition {
 	s.run.pods.mu.Lock()
 	defer s.run.pods.mu.Unlock()
 	p := s.run.sorted[0]
-	return s.run.tally()[p].says[2]
+	return s.run.tally()[p.UID].conditions(p)[2]
 }
 
 func (s *server) says(reason stowage.ConditionReason, text string) {

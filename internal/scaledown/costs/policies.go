@@ -3,12 +3,9 @@ package costs
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,19 +18,15 @@ import (
 
 // +kubebuilder:rbac:groups=stowage.dev,resources=clusterscaledownpolicies;scaledownpolicies,verbs=list;watch,roleName=stowage-scale-down-controllers
 
-// Policies are the ScaleDownPolicies and ClusterScaleDownPolicies as their watches show them.
+// Policies are the watches of ScaleDownPolicies and ClusterScaleDownPolicies.
 type Policies struct {
 	// Changes tells of each change of a policy, with its namespace, which is empty for one of the cluster.
 	Changes listeners.Listeners[string]
 
 	mu     sync.Mutex
-	byUID  map[types.UID]*policies.Policy
-	synced []func() bool
-	known  bool // it is known whether the kinds are served
+	synced []func() bool // of the watches, where the kinds are served
+	known  bool          // it is known whether they are
 }
-
-// NewPolicies returns what is known before the watches begin.
-func NewPolicies() *Policies { return &Policies{byUID: map[types.UID]*policies.Policy{}} }
 
 // Follow watches policies if the API server has their kinds. It returns false if it has not. Then there are none, until a later call finds the kinds.
 func (p *Policies) Follow(ctx context.Context, mapper meta.RESTMapper, informers crcache.Informers) (served bool, err error) {
@@ -48,17 +41,16 @@ func (p *Policies) Follow(ctx context.Context, mapper meta.RESTMapper, informers
 	var synced []func() bool
 	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
 		&stowage.ScaleDownPolicy{}: worldcache.Handler(func(was, is *stowage.ScaleDownPolicy, _ bool) {
-			if is == nil {
-				p.see(was.UID, was.Namespace, nil)
-			} else {
-				p.see(is.UID, is.Namespace, policies.Of(is))
+			switch {
+			case is == nil:
+				p.Changes.Tell(was.Namespace)
+			case was == nil || was.Generation != is.Generation: // and not the status
+				p.Changes.Tell(is.Namespace)
 			}
 		}),
 		&stowage.ClusterScaleDownPolicy{}: worldcache.Handler(func(was, is *stowage.ClusterScaleDownPolicy, _ bool) {
-			if is == nil {
-				p.see(was.UID, "", nil)
-			} else {
-				p.see(is.UID, "", policies.OfCluster(is))
+			if was == nil || is == nil || was.Generation != is.Generation {
+				p.Changes.Tell("")
 			}
 		}),
 	} {
@@ -82,32 +74,31 @@ func (p *Policies) follow(synced []func() bool) {
 	p.synced, p.known = synced, true
 }
 
-// see notes one version of a policy, or nil if it is gone. A write of its status changes nothing.
-func (p *Policies) see(uid types.UID, namespace string, is *policies.Policy) {
+// all returns the policies that the watches show, in the order in which they win. It returns false until they are known.
+func (p *Policies) all(ctx context.Context, watches client.Reader) (sorted []*policies.Policy, known bool, err error) {
 	p.mu.Lock()
-	was := p.byUID[uid]
-	if is == nil {
-		delete(p.byUID, uid)
-	} else if was == nil || was.Generation != is.Generation {
-		p.byUID[uid] = is
-	}
+	synced, known := p.synced, p.known
 	p.mu.Unlock()
-	if is == nil || was == nil || was.Generation != is.Generation {
-		p.Changes.Tell(namespace)
+	for _, ok := range synced {
+		known = known && ok()
 	}
-}
-
-// all returns the policies, in the order in which they win. It returns false until they are known.
-func (p *Policies) all() (sorted []*policies.Policy, known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, ok := range p.synced {
-		known = ok()
-		if !known {
-			return nil, false
-		}
+	if !known || len(synced) == 0 {
+		return nil, known, nil
 	}
-	sorted = slices.Collect(maps.Values(p.byUID))
-	policies.Sort(sorted) // it marks those that are too many
-	return sorted, p.known
+	var own stowage.ScaleDownPolicyList
+	if err := watches.List(ctx, &own, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, false, err
+	}
+	var cluster stowage.ClusterScaleDownPolicyList
+	if err := watches.List(ctx, &cluster, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, false, err
+	}
+	for i := range own.Items {
+		sorted = append(sorted, policies.Of(&own.Items[i]))
+	}
+	for i := range cluster.Items {
+		sorted = append(sorted, policies.OfCluster(&cluster.Items[i]))
+	}
+	policies.Sort(sorted)
+	return sorted, true, nil
 }

@@ -45,7 +45,6 @@ type tally struct {
 	refusing                           int32
 	refusal                            string
 	not                                map[stowage.NotConcernedReason]*stowage.NotConcerned
-	says                               []metav1.Condition
 }
 
 // writeStatuses counts for all policies, in one pass over the owners, and writes each status that is not as it should be.
@@ -62,7 +61,7 @@ func (r *run) writeStatuses(ctx context.Context) {
 	r.statuses.last = now
 	published, writes := map[of]counts{}, 0
 	for _, p := range order {
-		t := tallies[p]
+		t := tallies[p.UID]
 		published[of{p.Namespace, p.Name}] = counts{t.Workloads - t.kept, t.refusing}
 	}
 	r.Metrics.set(published)
@@ -75,7 +74,7 @@ func (r *run) writeStatuses(ctx context.Context) {
 			again = true
 			continue
 		}
-		wrote, err := r.writeStatus(ctx, p, tallies[p])
+		wrote, err := r.writeStatus(ctx, p, tallies[p.UID])
 		if wrote {
 			writes++
 			r.statuses.written[p.UID] = now
@@ -117,24 +116,24 @@ func (s *statuses) turns(sorted []*policies.Policy) []*policies.Policy {
 }
 
 // tally counts the owners for the policies that select them.
-func (r *run) tally() map[*policies.Policy]*tally {
-	all := map[*policies.Policy]*tally{}
+func (r *run) tally() map[types.UID]*tally {
+	all := map[types.UID]*tally{}
 	for _, p := range r.sorted {
-		all[p] = &tally{not: map[stowage.NotConcernedReason]*stowage.NotConcerned{}}
+		all[p.UID] = &tally{not: map[stowage.NotConcernedReason]*stowage.NotConcerned{}}
 	}
 	for _, o := range r.pods.owners {
-		if t := all[o.winner]; t != nil {
+		if o.winner == nil {
+			continue
+		}
+		if t := all[o.winner.UID]; t != nil {
 			t.add(o)
 		}
 		for _, p := range o.shadowed {
-			if t := all[p]; t != nil {
+			if t := all[p.UID]; t != nil {
 				t.Shadowed++
 				first(&t.ShadowedBy, fmt.Sprintf("%s, for %s %s/%s", o.winner, o.ref.Kind, o.namespace, o.ref.Name))
 			}
 		}
-	}
-	for p, t := range all {
-		t.says = t.conditions(p)
 	}
 	return all
 }
@@ -211,7 +210,7 @@ func (r *run) writeStatus(ctx context.Context, p *policies.Policy, t *tally) (wr
 		status.NotConcerned = append(status.NotConcerned, *n)
 	}
 	slices.SortFunc(status.NotConcerned, func(a, b stowage.NotConcerned) int { return cmp.Compare(a.Reason, b.Reason) })
-	for _, c := range t.says {
+	for _, c := range t.conditions(p) {
 		c.ObservedGeneration = p.Generation
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
