@@ -27,6 +27,7 @@ import (
 var deciding = []string{
 	"internal/spread/sequence", "internal/spread/layout", "internal/spread/observed", "internal/spread/division", "internal/spread/ledger",
 	"internal/spread/shortage/spill", "internal/spread/repair/planner",
+	"internal/scaledown/layers", "internal/scaledown/policies",
 }
 
 const required = 90 // percent

@@ -43,6 +43,10 @@ func TestKeys(t *testing.T) {
 			spec: "topologySpreadConstraints: [" + constraint("zone", "ScheduleAnyway") + "," + constraint("zone", "DoNotSchedule") + "]",
 			want: []layers.Key{hard("zone")},
 		},
+		{
+			name: "the smaller of two skews", want: []layers.Key{{Name: "zone", Hard: true, MaxSkew: 2}},
+			spec: "topologySpreadConstraints: [{topologyKey: zone, whenUnsatisfiable: DoNotSchedule, maxSkew: 3, " + own + "}, {topologyKey: zone, maxSkew: 2, " + own + "}]",
+		},
 		{name: "constraints over the pods of others", spec: "topologySpreadConstraints: [{topologyKey: zone, labelSelector: {matchLabels: {app: db}}}]", reason: noKeys},
 		{name: "no selector selects nothing", spec: "topologySpreadConstraints: [{topologyKey: zone}]", reason: noKeys},
 		{name: "an invalid selector", spec: "topologySpreadConstraints: [{topologyKey: zone, labelSelector: {matchExpressions: [{key: app, operator: Like}]}}]", reason: noKeys},
@@ -93,13 +97,8 @@ func TestKeys(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			template := corev1.PodTemplateSpec{}
-			template.Labels = map[string]string{"app": "web"}
-			if err := yaml.UnmarshalStrict([]byte(tt.spec), &template.Spec); err != nil {
-				t.Fatal(err)
-			}
-			of := layers.Of(&template, "shop")
-			got, reason := of.Keys(tt.policy)
+			template := of(t, tt.spec)
+			got, reason := template.Keys(tt.policy)
 			if diff := gocmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -108,6 +107,44 @@ func TestKeys(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A change of what a template asks for is seen, and a change of anything else is none.
+func TestEqual(t *testing.T) {
+	spread := func(skew int) string {
+		return fmt.Sprintf("topologySpreadConstraints: [{topologyKey: zone, maxSkew: %d, %s}]", skew, own)
+	}
+	specs := []string{
+		"{}", "{" + spread(1) + "}", "{" + spread(2) + "}", "{nodeSelector: {pool: a}}", "{nodeSelector: {zone: a}}",
+		"{nodeSelector: {pool: a}, " + spread(1) + "}", "{nodeSelector: {zone: a}, " + spread(1) + "}",
+	}
+	for i, a := range specs {
+		for j, b := range specs {
+			left, right := of(t, a), of(t, b)
+			if left.Equal(&right) != (i == j) {
+				t.Errorf("%s and %s: equal is %t", a, b, i != j)
+			}
+		}
+		template := of(t, a)
+		if asks := i == 1 || i == 2 || i == 5; template.Asks() != asks {
+			t.Errorf("%s: asks for a spread is %t", a, !asks)
+		}
+	}
+	image, other := of(t, "{containers: [{name: a, image: a}]}"), of(t, "{containers: [{name: a, image: b}]}")
+	if !image.Equal(&other) {
+		t.Error("another image is another spread")
+	}
+}
+
+// of returns what the pods of app=web in namespace shop ask for.
+func of(t *testing.T, spec string) layers.Template {
+	t.Helper()
+	template := corev1.PodTemplateSpec{}
+	template.Labels = map[string]string{"app": "web"}
+	if err := yaml.UnmarshalStrict([]byte(spec), &template.Spec); err != nil {
+		t.Fatal(err)
+	}
+	return layers.Of(&template, "shop")
 }
 
 func TestKeysAreBounded(t *testing.T) {
@@ -129,6 +166,7 @@ func TestSort(t *testing.T) {
 		{"the zone before its hosts", []layers.Key{{Name: "host", Hard: true}, {Name: "zone", Hard: true}}, []layers.Key{{Name: "zone", Hard: true}, {Name: "host", Hard: true}}},
 		{"hard before soft", []layers.Key{{Name: "zone"}, {Name: "host", Hard: true}}, []layers.Key{{Name: "host", Hard: true}, {Name: "zone"}}},
 		{"single pods hold by themselves", []layers.Key{{Name: "host", Hard: true, Single: true, MaxSkew: 1}, {Name: "zone"}}, []layers.Key{{Name: "zone"}, {Name: "host", Hard: true, Single: true, MaxSkew: 1}}},
+		{"single pods after soft keys of more values", []layers.Key{{Name: "type", Hard: true, Single: true}, {Name: "zone"}}, []layers.Key{{Name: "zone"}, {Name: "type", Hard: true, Single: true}}},
 		{"by name", []layers.Key{{Name: "zone"}, {Name: "rack"}, {Name: "type"}}, []layers.Key{{Name: "type"}, {Name: "rack"}, {Name: "zone"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

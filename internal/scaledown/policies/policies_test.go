@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	versprei "github.com/stowage-dev/stowage/api/versprei/v1beta1"
+	"github.com/stowage-dev/stowage/internal/scaledown/layers"
 	"github.com/stowage-dev/stowage/internal/scaledown/policies"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -111,5 +113,39 @@ func TestPoliciesThatDoNotCount(t *testing.T) {
 	}
 	if count != 2 || last.TooMany || !slices.ContainsFunc(all, func(p *policies.Policy) bool { return p.TooMany && !p.Selects(&w) }) {
 		t.Errorf("%d of %d policies are too many", count, len(all))
+	}
+}
+
+// Only owners whose controllers remove pods by their costs are concerned, and a CloneSet only without constraints of its own.
+func TestKeys(t *testing.T) {
+	asks := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
+	asks.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{}}}
+	for _, tt := range []struct {
+		apiVersion, kind string
+		asks, seats      bool
+		policy           []string
+		want             stowage.NotConcernedReason
+	}{
+		{apiVersion: "apps/v1", kind: "ReplicaSet", asks: true},
+		{apiVersion: "apps/v1", kind: "ReplicaSet", policy: []string{"zone"}},
+		{apiVersion: "apps/v1", kind: "ReplicaSet", want: stowage.NotConcernedNoKeys},
+		{apiVersion: "apps/v1", kind: "ReplicaSet", asks: true, seats: true, want: stowage.NotConcernedSeats},
+		{apiVersion: "v1", kind: "ReplicationController", asks: true},
+		{apiVersion: "apps.kruise.io/v1alpha1", kind: "CloneSet", policy: []string{"zone"}},
+		{apiVersion: "apps.kruise.io/v1alpha1", kind: "CloneSet", asks: true, want: stowage.NotConcernedKind},
+		{apiVersion: "example.com/v1", kind: "ReplicaSet", asks: true, want: stowage.NotConcernedKind},
+		{apiVersion: "apps/v1", kind: "StatefulSet", asks: true, want: stowage.NotConcernedKind},
+		{apiVersion: "batch/v1", kind: "Job", asks: true, want: stowage.NotConcernedKind},
+	} {
+		var template layers.Template
+		if tt.asks {
+			template = layers.Of(&asks, "ns")
+		}
+		p := of("n1 Enforce")
+		p.Spec.TopologyKeys = tt.policy
+		keys, not, why := p.Keys(world.Ref{APIVersion: tt.apiVersion, Kind: tt.kind}, &template, tt.seats)
+		if concerned := tt.want == ""; not != tt.want || (len(keys) == 1) != concerned || (why == "") != concerned {
+			t.Errorf("%+v: %v, %q, %q", tt, keys, not, why)
+		}
 	}
 }
