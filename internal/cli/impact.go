@@ -45,6 +45,9 @@ For the first 20 workloads by name, the API server is asked for pods with and wi
 what Stowage would add to them, in a dry run. If it refuses only those with it, the
 report has its answer. That takes the right to create pods.
 
+Policies of scale-downs move no pod, and are not in the report: preview shows which
+workloads they select, and their status in mode Audit what the next step would keep.
+
 The counts are those of the webhook's own decisions. A workload marked unsure may come
 out otherwise, and the note says why. What it takes in nodes, pods without room, and
 money is an estimate.
