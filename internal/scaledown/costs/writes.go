@@ -39,16 +39,17 @@ const (
 // send begins to write what is due, as far as the rate allows.
 func (r *run) send(ctx context.Context, now time.Time) {
 	paused := map[string]bool{}
-	for len(r.writing) > 0 && r.flown() < atOnce {
+	for len(r.writing) > 0 && r.flown() < atOnce && r.limit.TokensAt(now) >= 1 {
 		fresh := r.turns%notFresh != 0
 		o := r.pick(ctx, now, fresh, paused)
 		if o == nil {
 			fresh = !fresh
 			o = r.pick(ctx, now, fresh, paused)
 		}
-		if o == nil || !r.limit.AllowN(now, 1) {
+		if o == nil {
 			return
 		}
+		r.limit.AllowN(now, 1)
 		r.begin(o, o.next(fresh))
 	}
 	if len(r.writing) == 0 {
