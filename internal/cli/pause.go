@@ -51,7 +51,7 @@ A namespace that was paused by itself stays so when the cluster goes on.`,
 	})
 }
 
-// newSwitch completes the command that pauses, or the one that goes on.
+// newSwitch adds flags and the action to the command pause or resume.
 func newSwitch(s Streams, pause bool, cmd *cobra.Command) *cobra.Command {
 	c, own := newConnection(), server.DefaultOptions().Namespace
 	cmd.Args = noArgs

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,7 +72,9 @@ func (i *Inspector) scaleDowns(ctx context.Context, namespace string, r *Report)
 			}
 			r.problem(finding.Finding{Reason: reason, Namespace: p.Namespace, Kind: p.Kind, Name: p.Name, Values: finding.Values{Text: kept.Message, Other: kept.Reason}})
 		default:
-			note(kept != nil && kept.Status == metav1.ConditionUnknown, "%s", ptrMessage(kept))
+			if kept != nil && kept.Status == metav1.ConditionUnknown {
+				notes = append(notes, kept.Message)
+			}
 			note(st.OtherCosts > 0, "%d pod(s) have a deletion cost of another writer", st.OtherCosts)
 			for _, n := range st.NotConcerned {
 				note(true, "%d workload(s) are not concerned, such as %s", n.Workloads, n.Example)
@@ -82,13 +85,6 @@ func (i *Inspector) scaleDowns(ctx context.Context, namespace string, r *Report)
 		r.ScaleDowns = append(r.ScaleDowns, out)
 	}
 	return err
-}
-
-func ptrMessage(c *metav1.Condition) string {
-	if c == nil {
-		return ""
-	}
-	return c.Message
 }
 
 // scaleDownTable has the policies of scale-downs.
@@ -137,14 +133,14 @@ func (s *subject) scaleDown(ctx context.Context) (*scaleDownFacts, error) {
 		return nil, err
 	}
 	if ns != nil {
-		of.NamespaceLabels = labelsOr(ns.Labels)
+		of.NamespaceLabels = ns.Labels
 	}
 	winner, _ := policies.Winner(sorted, &of)
 	if winner == nil {
 		return nil, nil
 	}
 	f := &scaleDownFacts{Policy: winner.String(), Mode: string(winner.Spec.Mode), Cost: s.pod.Annotations[corev1.PodDeletionCost]}
-	f.Own = f.Cost != "" && f.Cost == s.pod.Annotations[stowage.ScaleDownCostAnnotation]
+	f.Layer, f.Own = layers.Written(s.pod.Annotations)
 	_, seat := s.pod.Labels[stowage.SeatLabel]
 	template := layers.Of(&corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: s.pod.Labels}, Spec: s.pod.Spec}, s.pod.Namespace)
 	var keys []layers.Key
@@ -160,36 +156,20 @@ func (s *subject) place(ctx context.Context, f *scaleDownFacts, keys []layers.Ke
 	if err != nil {
 		return err
 	}
-	values := map[string]int{}
-	for _, k := range keys {
-		seen := map[string]bool{}
-		for _, labels := range nodes {
-			seen[labels[k.Name]] = true
-		}
-		values[k.Name] = len(seen)
-	}
-	layers.Sort(keys, values)
+	layers.Sort(keys, layers.Count(keys, maps.Values(nodes)))
 	for _, k := range keys {
 		f.Keys = append(f.Keys, k.Name)
 	}
-	cost, err := strconv.Atoi(f.Cost)
-	if err != nil || !f.Own || s.pod.Spec.NodeName == "" {
-		return nil //nolint:nilerr // it has no layer
+	if !f.Own || s.pod.Spec.NodeName == "" {
+		return nil
 	}
-	f.Domain, f.Layer = nodes[s.pod.Spec.NodeName][keys[0].Name], -cost
+	f.Domain = nodes[s.pod.Spec.NodeName][keys[0].Name]
 	return each(ctx, s.Inspector, &corev1.PodList{}, func(p *corev1.Pod) {
 		sibling := podstatus.Active(p) && p.Spec.NodeName != "" && metav1.IsControlledBy(p, &metav1.ObjectMeta{UID: s.chain[0].UID})
 		if sibling && nodes[p.Spec.NodeName][keys[0].Name] == f.Domain {
 			f.Of++
 		}
 	}, client.InNamespace(s.pod.Namespace))
-}
-
-func labelsOr(labels map[string]string) map[string]string {
-	if labels == nil {
-		return map[string]string{}
-	}
-	return labels
 }
 
 func (f *scaleDownFacts) describe(a *Aspect) {

@@ -18,7 +18,7 @@ import (
 // ScaleDown is what a ScaleDownPolicy, or a ClusterScaleDownPolicy, means for a workload.
 type ScaleDown struct {
 	Workload string `json:"-"`
-	// Policy is the one that wins, as KIND NAME.
+	// Policy is the kind and the name of the policy that wins.
 	Policy string             `json:"policy"`
 	Mode   stowage.PolicyMode `json:"mode"`
 	// Keys are the labels of nodes over which the pods stay spread, the most important first.
@@ -51,22 +51,20 @@ func (p *Preview) scaleDown(w *Workload, winner *policies.Policy) ScaleDown {
 	if s.Why = why; why != "" {
 		return s
 	}
-	values := map[string]int{}
-	for _, k := range keys {
-		seen := map[string]bool{}
+	layers.Sort(keys, layers.Count(keys, func(yield func(map[string]string) bool) {
 		for n := range p.in.Objects.Nodes {
-			seen[p.in.Objects.Nodes[n].Labels[k.Name]] = true
+			if !yield(p.in.Objects.Nodes[n].Labels) {
+				return
+			}
 		}
-		values[k.Name] = len(seen)
-	}
-	layers.Sort(keys, values)
+	}))
 	for _, k := range keys {
 		s.Keys = append(s.Keys, k.Name)
 	}
 	return s
 }
 
-// namespaceLabels returns the labels of a namespace. One that is not in the input has its name.
+// namespaceLabels returns the labels of a namespace. If the input does not have it, it has the label that the API server gives each namespace.
 func (in *Inputs) namespaceLabels(name string) map[string]string {
 	labels := map[string]string{corev1.LabelMetadataName: name}
 	for i := range in.Objects.Namespaces {

@@ -1,5 +1,5 @@
-// Package scaledown keeps the spread of pods over zones, hosts or other topology keys when their workload is scaled down. The packages below hold all of it;
-// this one makes a process's part.
+// Package scaledown keeps the spread of pods over zones, hosts or other topology keys when their workload is scaled down. It has the options and starts the
+// controller. The packages below it do the work.
 package scaledown
 
 import (

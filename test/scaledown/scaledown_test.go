@@ -239,7 +239,7 @@ func TestWalks(t *testing.T) {
 	defer made.Unlock()
 	t.Logf("%.0f writes for %d pods; %d were drained", wrote, made.pods, made.drained)
 	if most := 1.05*float64(made.pods) + float64(made.drained); wrote > most {
-		t.Errorf("%.0f writes for %d pods of which %d were drained; at most %.0f are allowed", wrote, made.pods, made.drained, most)
+		t.Errorf("%.0f writes for %d pods, %d of them drained; at most %.0f are allowed", wrote, made.pods, made.drained, most)
 	}
 	noEvictions(t)
 }

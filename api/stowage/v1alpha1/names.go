@@ -117,8 +117,8 @@ const (
 	MutatedByValue = "spread-webhook-service"
 )
 
-// ScaleDownCostAnnotation is, on a pod, the deletion cost that Stowage wrote for a ScaleDownPolicy. A pod with another cost, or with a cost and without
-// the annotation, has its cost from somebody else.
+// ScaleDownCostAnnotation is, on a pod, the deletion cost that Stowage wrote for a ScaleDownPolicy. If a pod's deletion cost differs from the annotation,
+// or the annotation is missing, another writer set the cost.
 const ScaleDownCostAnnotation = "stowage.dev/scale-down-cost"
 
 // StandingAnnotation is, on the Lease of the leader, whether the leader is ready, how far its watch of pods is behind, and what it may not do

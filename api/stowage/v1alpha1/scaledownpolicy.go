@@ -105,7 +105,7 @@ type ScaleDownPolicyStatus struct {
 	// ObservedGeneration is the generation that this status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Workloads are those that the policy concerns: ReplicaSets, or other owners of pods.
+	// Workloads is how many ReplicaSets, or other owners of pods, the policy concerns.
 	// +optional
 	Workloads int32 `json:"workloads"`
 	// Pods are the pods of these workloads that are on nodes.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +56,9 @@ type Answer struct {
 	// Warnings are about values that are no mode.
 	Warnings []string
 }
+
+// PausedWait is after how long a controller looks again at what is paused.
+const PausedWait = 5 * time.Second
 
 // Pause has the whole cluster paused, or not.
 func (s *Scope) Pause(on bool) { s.paused.Store(on) }

@@ -262,7 +262,7 @@ func recreated(context.Context, *corev1.Pod) (string, error) { return "", nil }
 // running is of namespaces that are not paused.
 func running(context.Context, string) bool { return false }
 
-// A pod of a namespace that is paused waits, whoever asks.
+// No caller evicts a pod of a paused namespace.
 func TestPaused(t *testing.T) {
 	c, paused := &recorder{}, true
 	e := New(c, Rules{recreated, func(_ context.Context, namespace string) bool { return paused && namespace == "ns" }}, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), 1, metrics.NewSet(prometheus.NewRegistry()))

@@ -6,7 +6,7 @@
 // It promises that
 //   - without a policy it watches no pod, and sends one request when this replica begins to lead;
 //   - it reads and writes nothing but annotations of pods, and the statuses of policies: nothing waits for it;
-//   - a cost that somebody else has written stays;
+//   - it never overwrites another writer's cost;
 //   - a pod that no policy in Enforce selects loses the cost that was written.
 package costs
 

@@ -78,7 +78,7 @@ func (s *server) Get(_ context.Context, key client.ObjectKey, out client.Object,
 			return nil
 		}
 	case *corev1.Namespace:
-		*o = corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}
+		*o = corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Name, Labels: map[string]string{corev1.LabelMetadataName: key.Name}}}
 		return nil
 	}
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)

@@ -308,8 +308,5 @@ func (r *run) namespaceLabels(ctx context.Context, name string) map[string]strin
 	if r.Cached.Get(ctx, client.ObjectKey{Name: name}, &ns, client.UnsafeDisableDeepCopy) != nil {
 		return nil
 	}
-	if ns.Labels == nil {
-		return map[string]string{}
-	}
 	return ns.Labels
 }

@@ -16,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
 	"github.com/stowage-dev/stowage/internal/platform/bounded"
+	"github.com/stowage-dev/stowage/internal/podstatus"
 	"github.com/stowage-dev/stowage/internal/scaledown/layers"
 	"github.com/stowage-dev/stowage/internal/world"
 )
@@ -175,19 +177,13 @@ func (p *pods) Transformer() cache.TransformFunc {
 func recordOf(is *corev1.Pod) *pod {
 	r := &pod{uid: is.UID, name: is.Name, version: is.ResourceVersion}
 	r.node = unique.Make(is.Spec.NodeName).Value()
-	for _, c := range is.Status.Conditions {
-		r.ready = c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	}
+	r.ready = podstatus.Ready(is)
 	_, r.seat = is.Labels[stowage.SeatLabel]
-	mark, marked := is.Annotations[stowage.ScaleDownCostAnnotation]
-	text, has := is.Annotations[corev1.PodDeletionCost]
-	r.marked = marked
-	cost, err := strconv.ParseInt(text, 10, 32)
-	switch {
-	case !has:
-	case marked && mark == text && err == nil && cost < 0:
-		r.whose, r.cost = ours, int32(cost)
-	default: // a value that is no number counts as 0, as for the ReplicaSet controller
+	_, r.marked = is.Annotations[stowage.ScaleDownCostAnnotation]
+	if layer, own := layers.Written(is.Annotations); own {
+		r.whose, r.cost = ours, int32(-layer)
+	} else if text, has := is.Annotations[corev1.PodDeletionCost]; has {
+		cost, _ := strconv.ParseInt(text, 10, 32) // a value that is no number counts as 0, as for the ReplicaSet controller
 		r.whose, r.cost = others, int32(cost)
 		if len(is.ManagedFields) > 0 {
 			r.by = unique.Make(is.ManagedFields[0].Manager).Value()
@@ -200,7 +196,7 @@ func recordOf(is *corev1.Pod) *pod {
 func (p *pods) put(is *corev1.Pod) {
 	r, ref := recordOf(is), metav1.GetControllerOfNoCopy(is)
 	switch {
-	case is.DeletionTimestamp != nil, is.Status.Phase == corev1.PodSucceeded, is.Status.Phase == corev1.PodFailed, ref == nil && !r.marked:
+	case !podstatus.Active(is), ref == nil && !r.marked:
 		p.remove(is.UID)
 		return
 	case ref == nil: // it has left its owner, with a cost
@@ -276,11 +272,12 @@ func (p *pods) remove(uid types.UID) {
 // newer reports whether one version of a pod is newer than what is known of it. A write of ours may be known before the watch shows it.
 func (p *pods) newer(is *corev1.Pod) bool {
 	o := p.ownerOf[is.UID]
-	return o == nil || !older(is.ResourceVersion, o.pods[is.UID].version)
+	if o == nil {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(is.ResourceVersion, o.pods[is.UID].version)
+	return err != nil || order >= 0
 }
-
-// older compares resource versions, which are numbers (KEP-5504).
-func older(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }
 
 // clear forgets all pods. Their watch has ended.
 func (p *pods) clear() {

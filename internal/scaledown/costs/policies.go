@@ -2,7 +2,6 @@ package costs
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,16 +29,7 @@ type Policies struct {
 
 // Follow watches policies if the API server has their kinds. It returns false if it has not. Then there are none, until a later call finds the kinds.
 func (p *Policies) Follow(ctx context.Context, mapper meta.RESTMapper, informers crcache.Informers) (served bool, err error) {
-	gvk := stowage.GroupVersion.WithKind(policies.KindCluster)
-	if _, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
-		if !meta.IsNoMatchError(err) {
-			return false, fmt.Errorf("find the kind %s: %w", policies.KindCluster, err)
-		}
-		p.follow(nil)
-		return false, nil
-	}
-	var synced []func() bool
-	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
+	synced, served, err := worldcache.FollowKinds(ctx, mapper, informers, stowage.GroupVersion.WithKind(policies.KindCluster), map[client.Object]toolscache.ResourceEventHandler{
 		&stowage.ScaleDownPolicy{}: worldcache.Handler(func(was, is *stowage.ScaleDownPolicy, _ bool) {
 			switch {
 			case is == nil:
@@ -53,25 +43,14 @@ func (p *Policies) Follow(ctx context.Context, mapper meta.RESTMapper, informers
 				p.Changes.Tell("")
 			}
 		}),
-	} {
-		informer, err := informers.GetInformer(ctx, kind, crcache.BlockUntilSynced(false))
-		if err != nil {
-			return false, fmt.Errorf("watch %T: %w", kind, err)
-		}
-		registration, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return false, fmt.Errorf("watch %T: %w", kind, err)
-		}
-		synced = append(synced, registration.HasSynced)
+	})
+	if err != nil {
+		return false, err
 	}
-	p.follow(synced)
-	return true, nil
-}
-
-func (p *Policies) follow(synced []func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.synced, p.known = synced, true
+	return served, nil
 }
 
 // all returns the policies that the watches show, in the order in which they win. It returns false until they are known.

@@ -3,6 +3,7 @@ package layers
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -152,9 +153,21 @@ func selects(selector *metav1.LabelSelector, own labels.Set) bool {
 	return err == nil && s.Matches(own)
 }
 
+// Count returns how many values nodes with these labels have for each key. All nodes without the label count as one.
+func Count(keys []Key, nodes iter.Seq[map[string]string]) map[string]int {
+	values := map[string]int{}
+	for _, k := range keys {
+		seen := map[string]bool{}
+		for labels := range nodes {
+			seen[labels[k.Name]] = true
+		}
+		values[k.Name] = len(seen)
+	}
+	return values
+}
+
 // Sort puts the most important key first, because scale-downs keep the first key exactly. Hard keys come before soft ones. Then keys with fewer values come
-// first, so a zone comes before its hosts. A key with single pods comes last: no scale-down can break it. The map has the number of values that nodes have
-// for each key; all nodes without the label count as one value.
+// first, so a zone comes before its hosts. A key with single pods comes last: no scale-down can break it. The map is that of [Count].
 func Sort(keys []Key, values map[string]int) {
 	last := func(k Key) int {
 		switch {

@@ -36,7 +36,7 @@ func Skew(counts map[string]int) int {
 	return max(0, most-least)
 }
 
-// LeastSkew returns the least skew that the pods allow of which n are left: a value loses pods only while no other has more.
+// LeastSkew returns the least skew that n of these pods can be left with, if a value loses pods only while no other one has more.
 func LeastSkew(counts map[string]int, n int) int {
 	most := 0
 	for _, count := range counts {

@@ -62,7 +62,7 @@ func (p *Policy) Enforces() bool { return p.Spec.Mode == stowage.PolicyEnforce }
 // Workload is what policies select by.
 type Workload struct {
 	Namespace string
-	// NamespaceLabels are nil where the namespace is not known. Then no ClusterScaleDownPolicy selects it.
+	// NamespaceLabels are nil where the namespace is not known. Then no ClusterScaleDownPolicy selects it. The API server gives each namespace a label.
 	NamespaceLabels, PodLabels map[string]string
 }
 

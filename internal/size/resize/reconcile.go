@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,11 +15,9 @@ import (
 
 	flexdaemonsets "github.com/stowage-dev/stowage/api/flexdaemonsets/v1alpha1"
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/size/sizing"
 )
-
-// pausedWait is after how long a pod is looked at again whose namespace is paused.
-const pausedWait = 5 * time.Second
 
 // reconcilePod brings one pod to its size, if its template has updatePolicy InPlace.
 func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
@@ -39,7 +36,7 @@ func (r *run) reconcilePod(ctx context.Context, key types.NamespacedName) (recon
 
 	// 1. Is there anything to do, and may it be done?
 	if r.Scope.Paused(ctx, pod.Namespace) {
-		return reconcile.Result{RequeueAfter: pausedWait}, nil
+		return reconcile.Result{RequeueAfter: scope.PausedWait}, nil
 	}
 	v, err := r.findTemplate(ctx, pod)
 	if err != nil || !v.follows() {

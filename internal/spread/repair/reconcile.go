@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stowage "github.com/stowage-dev/stowage/api/stowage/v1alpha1"
+	"github.com/stowage-dev/stowage/internal/admission/scope"
 	"github.com/stowage-dev/stowage/internal/spread/ledger"
 	"github.com/stowage-dev/stowage/internal/spread/observed"
 	"github.com/stowage-dev/stowage/internal/spread/policy"
@@ -45,9 +46,6 @@ func (r *run) reconcile(ctx context.Context, owner ledger.Owner) (reconcile.Resu
 	return r.lookClosely(ctx, t)
 }
 
-// pausedWait is after how long a workload is looked at again whose namespace is paused.
-const pausedWait = 5 * time.Second
-
 // begin returns the turn of a workload. It returns nil if the workload is not ours or not quiet; then wait is after how long to come back, or 0 if
 // something else brings it back.
 func (r *run) begin(ctx context.Context, owner ledger.Owner) (t *turn, wait time.Duration, err error) {
@@ -55,7 +53,7 @@ func (r *run) begin(ctx context.Context, owner ledger.Owner) (t *turn, wait time
 		return nil, r.Timing.Quiet, nil
 	}
 	if r.Scope.Paused(ctx, owner.Namespace) {
-		return nil, pausedWait, nil
+		return nil, scope.PausedWait, nil
 	}
 	w, err := r.World.Workload(ctx, owner.Namespace, seats.Ref(owner))
 	if err != nil {

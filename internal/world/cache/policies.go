@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -99,39 +100,43 @@ func (n *namespacePolicies) counting() []rankedPolicy {
 // later call finds the kinds.
 func (c *Cache) FollowPolicies(ctx context.Context, mapper meta.RESTMapper, informers crcache.Informers) (served bool, err error) {
 	p := c.policies
-	gvk := stowage.GroupVersion.WithKind("ClusterSpreadPolicy")
-	if _, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
-		if !meta.IsNoMatchError(err) {
-			return false, fmt.Errorf("find the kind ClusterSpreadPolicy: %w", err)
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.known = true
-		return false, nil
-	}
-	var synced []func() bool
-	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
+	synced, served, err := FollowKinds(ctx, mapper, informers, stowage.GroupVersion.WithKind("ClusterSpreadPolicy"), map[client.Object]toolscache.ResourceEventHandler{
 		&stowage.SpreadPolicy{}: Handler(func(was, is *stowage.SpreadPolicy, _ bool) {
 			if is == nil { // keep has seen the others
 				p.gone(was)
 			}
 		}),
 		&stowage.ClusterSpreadPolicy{}: Handler(func(was, is *stowage.ClusterSpreadPolicy, _ bool) { p.replace(was, is) }),
-	} {
-		informer, err := informers.GetInformer(ctx, kind, crcache.BlockUntilSynced(false))
-		if err != nil {
-			return false, fmt.Errorf("watch %T: %w", kind, err)
-		}
-		registration, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return false, fmt.Errorf("watch %T: %w", kind, err)
-		}
-		synced = append(synced, registration.HasSynced)
+	})
+	if err != nil {
+		return false, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.synced, p.served, p.known = synced, true, true
-	return true, nil
+	p.synced, p.served, p.known = synced, served, true
+	return served, nil
+}
+
+// FollowKinds watches some kinds if the API server has one of them, which stands for all. Synced are functions that report whether a handler has been
+// called for all objects that there were.
+func FollowKinds(ctx context.Context, mapper meta.RESTMapper, informers crcache.Informers, one schema.GroupVersionKind, handlers map[client.Object]toolscache.ResourceEventHandler) (synced []func() bool, served bool, err error) {
+	if _, err := mapper.RESTMapping(one.GroupKind(), one.Version); meta.IsNoMatchError(err) {
+		return nil, false, nil
+	} else if err != nil {
+		return nil, false, fmt.Errorf("find the kind %s: %w", one.Kind, err)
+	}
+	for kind, handler := range handlers {
+		informer, err := informers.GetInformer(ctx, kind, crcache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, false, fmt.Errorf("watch %T: %w", kind, err)
+		}
+		registration, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return nil, false, fmt.Errorf("watch %T: %w", kind, err)
+		}
+		synced = append(synced, registration.HasSynced)
+	}
+	return synced, true, nil
 }
 
 // PoliciesSynced reports whether all policies are known, and whether the API server has their kinds.
